@@ -1,0 +1,74 @@
+"""The contract between a method and the engine that runs it.
+
+An algorithm says what *one replica* does around its optimizer's step; the only thing it may ask of the
+others is `mix`. Everything else is elementwise over the last axis, so the same code serves one replica
+(tensors `[P]`, one process each) and all of them stacked on one device (tensors `[N, P]`).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Exchange(Protocol):
+    """A mixing under way."""
+
+    def wait(self) -> Tensor:
+        """Return the mixed values. The tensor given to `Mix.start` may be changed only after this."""
+        ...
+
+
+class Mix(Protocol):
+    """What a replica may ask of the others at one step of the schedule."""
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """`sum_j W_ij values_j` with the weights of this step; `values` stays as it is."""
+        ...
+
+    def start(self, values: Tensor) -> Exchange:
+        """Begin the same and return at once, so that it overlaps what comes until `Exchange.wait`."""
+        ...
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over all replicas, whatever the graph: an all-reduce, at an all-reduce's cost."""
+        ...
+
+
+class Replica(Protocol):
+    """One replica (or all of them, stacked) as an algorithm sees it."""
+
+    step: int
+    """Steps of the optimizer that are complete."""
+    params: Tensor
+    """All trained parameters, `[..., P]`; writing into it changes the model."""
+    state: dict[str, Tensor]
+    """What the method keeps from step to step. Engines save and restore it."""
+    pending: dict[str, Exchange]
+    """Exchanges that outlive the step that started them. Engines wait for them before they save."""
+
+    @property
+    def grads(self) -> Tensor:
+        """All gradients, `[..., P]`; writing into it changes what the optimizer sees."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC):
+    """A method: two functions around the step of any elementwise `torch.optim` optimizer.
+
+    Frozen: hyperparameters only. What changes during training lives in `Replica.state`.
+    """
+
+    @property
+    def mixes_every(self) -> int:
+        """Steps from one mixing to the next. A cyclic schedule then moves on once a mixing, not once a step."""
+        return 1
+
+    def before_step(self, replica: Replica, mix: Mix) -> None:  # noqa: B027 - empty by default, not abstract
+        """Called when the gradients are there and the optimizer has not used them yet."""
+
+    @abstractmethod
+    def after_step(self, replica: Replica, mix: Mix) -> None:
+        """Called when the optimizer has changed the parameters."""

@@ -1,0 +1,20 @@
+"""Files appear whole or not at all."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file under a temporary name beside `path`, then rename it into place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole."""
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

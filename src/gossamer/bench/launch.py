@@ -1,0 +1,165 @@
+"""Carries runs out: stacked in this process, on processes that it starts, or on those that torchrun made."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup, TCPStore
+
+from .experiment import Run
+from .train import Outcome, Row, make_engine, train
+
+_TIMEOUT = timedelta(minutes=5)
+_PRELOAD = ["gossamer.bench.launch", "sklearn.datasets"]
+"""Imported once by the fork server; the workers inherit them and start in a fraction of a second."""
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    run: Run
+
+
+@dataclass(frozen=True)
+class EpochDone:
+    run: Run
+    row: Row
+
+
+@dataclass(frozen=True)
+class RunDone:
+    run: Run
+    outcome: Outcome
+
+
+Event = RunStarted | EpochDone | RunDone
+OnEvent = Callable[[Event], None]
+CheckpointOf = Callable[[Run], Path]
+
+
+class WorkerFailed(RuntimeError):
+    """A worker process of the sweep died or raised."""
+
+
+def launch(runs: Sequence[Run], on_event: OnEvent, checkpoint_of: CheckpointOf) -> None:
+    """Train all runs, one after the other, and tell of what happens. All must be of one engine and size."""
+    if not runs:
+        return
+    if runs[0].engine == "stacked":
+        _train_all(runs, on_event, checkpoint_of=checkpoint_of)
+    elif under_torchrun():
+        _train_all(runs, on_event, group=torchrun_group())
+    else:
+        _on_local_processes(runs, on_event)
+
+
+def _train_all(
+    runs: Iterable[Run],
+    on_event: OnEvent,
+    *,
+    group: ProcessGroup | None = None,
+    checkpoint_of: CheckpointOf | None = None,
+) -> None:
+    for run in runs:
+        on_event(RunStarted(run))
+        engine = make_engine(run, group)
+        outcome = train(
+            run,
+            engine,
+            on_epoch=lambda run, row: on_event(EpochDone(run, row)),
+            checkpoint=checkpoint_of(run) if checkpoint_of else None,
+        )
+        engine.close()
+        on_event(RunDone(run, outcome))
+
+
+# ---- torchrun --------------------------------------------------------------------------------------------
+
+
+def under_torchrun() -> bool:
+    """Whether a launcher has started this process as one of several."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def torchrun_group() -> ProcessGroup:
+    """The group of all processes that torchrun has started."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", timeout=_TIMEOUT)
+        torch.set_num_threads(1)
+    group = dist.group.WORLD
+    assert group is not None
+    return group
+
+
+def torchrun_size() -> int:
+    """How many processes torchrun has started."""
+    return int(os.environ["WORLD_SIZE"])
+
+
+# ---- processes of our own --------------------------------------------------------------------------------
+
+
+def _on_local_processes(runs: Sequence[Run], on_event: OnEvent) -> None:
+    size = runs[0].workers
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
+    context = get_context("forkserver")
+    context.set_forkserver_preload(_PRELOAD)
+    workers: dict[Connection, tuple[int, ForkServerProcess]] = {}
+    try:
+        for rank in range(size):
+            here, there = context.Pipe(duplex=False)
+            process = context.Process(target=_work, args=(rank, size, store.port, list(runs), there), daemon=True)
+            process.start()
+            there.close()  # the worker holds the only other end: when it dies, `here` reads end-of-file
+            workers[here] = (rank, process)
+        _listen(workers, on_event)
+    finally:
+        for _, process in workers.values():
+            process.terminate()
+            process.join()
+
+
+def _listen(workers: dict[Connection, tuple[int, ForkServerProcess]], on_event: OnEvent) -> None:
+    """Pass on what rank 0 tells until all workers are done; raise on the first that fails."""
+    open_ends = dict(workers)
+    while open_ends:
+        for end in connection.wait(list(open_ends)):
+            assert isinstance(end, Connection)
+            rank, process = open_ends[end]
+            try:
+                message = end.recv()
+            except EOFError:
+                process.join()
+                raise WorkerFailed(f"worker {rank} died with exit code {process.exitcode}") from None
+            if message is None:
+                del open_ends[end]
+            elif isinstance(message, str):
+                raise WorkerFailed(f"worker {rank} failed: {message}")
+            else:
+                on_event(message)
+
+
+def _work(rank: int, size: int, port: int, runs: list[Run], tell: "Connection[Any, Any]") -> None:
+    """The life of one worker: all runs, one after the other; rank 0 tells of them."""
+    torch.set_num_threads(1)
+    try:
+        store = TCPStore("127.0.0.1", port, is_master=False, timeout=_TIMEOUT)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+        group = dist.group.WORLD
+        assert group is not None
+        _train_all(runs, tell.send if rank == 0 else lambda event: None, group=group)
+        dist.barrier()
+        dist.destroy_process_group()
+        tell.send(None)
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        tell.send(f"{type(error).__name__}: {error}")

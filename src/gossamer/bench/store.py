@@ -1,0 +1,154 @@
+"""Results on disk: a folder an experiment, in it a folder a run. What is finished is never written again.
+
+    results/digits-16-d-psgd-1a2b3c4d/    named by its settings: another experiment never lands here
+        experiment.json                   the settings
+        report.html, summary.json         made anew whenever the sweep ends
+        ring-seed0/
+            config.json, environment.json every setting; versions and hardware
+            checkpoint.pt                 while it runs: where to go on
+            epochs.parquet                a row an epoch
+            tensors.parquet               a row for each probe and tensor: dispersion, consensus distance
+            norms.parquet                 a row for each probe, tensor and replica: L2 norm before mixing
+            outcome.json                  written last: the run is complete
+"""
+
+import fcntl
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from ._files import write_text, write_whole
+from .experiment import Experiment, Run
+from .train import Columns, Outcome, Row
+
+_VERSIONS_OF = ("gossamer", "numpy", "pyarrow", "scikit-learn", "scipy", "torch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """A run that is over, as read from disk."""
+
+    run: Run
+    status: str
+    reason: str
+    epochs: list[Row]
+    tensors: Columns
+    environment: dict[str, Any]
+
+    @property
+    def final(self) -> Row:
+        """The last epoch's row; empty if the run diverged in its first epoch."""
+        return self.epochs[-1] if self.epochs else {}
+
+
+class Store:
+    """The folder of one experiment."""
+
+    def __init__(self, root: Path | str, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.folder = Path(root) / experiment.folder
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_text(self.folder / "experiment.json", _json(asdict(experiment)))
+        except OSError as error:
+            raise ValueError(
+                f"cannot write results to {self.folder}: {error.strerror}; give another folder with --out"
+            ) from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for one sweep; a second one at the same time is refused. Ends with the process."""
+        with (self.folder / ".lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ValueError(
+                    f"another process is running this experiment in {self.folder}: wait for it, or give another --out"
+                ) from None
+            yield
+
+    def run_folder(self, run: Run) -> Path:
+        return self.folder / run.folder
+
+    def checkpoint(self, run: Run) -> Path:
+        return self.run_folder(run) / "checkpoint.pt"
+
+    def is_done(self, run: Run) -> bool:
+        return (self.run_folder(run) / "outcome.json").exists()
+
+    def begin(self, run: Run) -> None:
+        """Make the folder of a run, with what is known before it starts."""
+        folder = self.run_folder(run)
+        folder.mkdir(exist_ok=True)
+        write_text(folder / "config.json", _json(asdict(run)))
+        write_text(folder / "environment.json", _json(environment(run.device)))
+
+    def finish(self, run: Run, outcome: Outcome) -> None:
+        """Write what a run has shown; its `outcome.json` last, which makes it count as done."""
+        folder = self.run_folder(run)
+        _write_parquet(folder / "epochs.parquet", pa.Table.from_pylist(outcome.epochs))
+        _write_parquet(folder / "tensors.parquet", pa.table(outcome.tensors))
+        _write_parquet(folder / "norms.parquet", pa.table(outcome.norms))
+        write_text(folder / "outcome.json", _json({"status": outcome.status, "reason": outcome.reason}))
+        self.checkpoint(run).unlink(missing_ok=True)
+
+    def read(self) -> list[RunResult]:
+        """All runs that are over, in the experiment's order."""
+        return [self._read(run) for run in self.experiment.runs() if self.is_done(run)]
+
+    def _read(self, run: Run) -> RunResult:
+        folder = self.run_folder(run)
+        try:
+            outcome = json.loads((folder / "outcome.json").read_text())
+            return RunResult(
+                run=run,
+                status=outcome["status"],
+                reason=outcome["reason"],
+                epochs=pq.read_table(folder / "epochs.parquet").to_pylist(),
+                tensors=pq.read_table(folder / "tensors.parquet").to_pydict(),
+                environment=json.loads((folder / "environment.json").read_text()),
+            )
+        except (OSError, ValueError, KeyError) as error:  # pyarrow's and json's errors are ValueErrors
+            raise ValueError(
+                f"the results in {folder} are damaged ({error}): delete that folder and start again to redo the run"
+            ) from error
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Versions and hardware that a result was made with."""
+    return {
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in _VERSIONS_OF},
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": torch.cuda.get_device_name(device) if device.startswith("cuda") else _cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def _write_parquet(path: Path, table: pa.Table) -> None:
+    write_whole(path, lambda temporary: pq.write_table(table, temporary))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"

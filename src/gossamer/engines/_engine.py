@@ -1,0 +1,70 @@
+"""What an engine offers to a harness, whether it holds all replicas or one."""
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from .around_step import Probe
+from .flat import FlatReplica
+
+
+class Engine(Protocol):
+    """N replicas of one model in training; `local` of them are held here.
+
+    A first axis of size L counts the replicas held here: L = N stacked on one device, L = 1 in a process of its own.
+    """
+
+    probes: list[Probe]
+    """Called between the optimizer's step and the mixing, with the number of the step."""
+
+    @property
+    def num_replicas(self) -> int: ...
+
+    @property
+    def local(self) -> slice:
+        """Which of the N replicas are held here."""
+        ...
+
+    @property
+    def bytes_sent(self) -> float:
+        """What training, not measuring, has made a worker send so far."""
+        ...
+
+    tensor_names: tuple[str, ...]
+    """Names of the trained parameters, in the order of the replicas' spans."""
+    replicas: list[FlatReplica]
+    """The flat buffers, one for each dtype."""
+
+    def flats(self) -> list[Tensor]:
+        """The trained parameters held here, `[L, P]` for each dtype."""
+        ...
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate of every parameter group."""
+        ...
+
+    def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One training step on batches `[L, B, ...]`; the losses `[L]`."""
+        ...
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """What each replica says to the same inputs `[B, ...]`: `[L, B, ...]`."""
+        ...
+
+    def averaged_outputs(self, inputs: Tensor) -> Tensor:
+        """What the model averaged over all replicas says: `[B, ...]`."""
+        ...
+
+    def gather(self, local: Tensor) -> Tensor:
+        """`[L, ...]` of every holder, joined: `[N, ...]`."""
+        ...
+
+    def mean(self, local: Tensor) -> Tensor:
+        """The mean over all N replicas of `[L, ...]`, without the first axis."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,142 @@
+"""The synchronous engine: one process a replica, over a process group that is handed in."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.optim import Optimizer
+
+from gossamer.algorithms import Algorithm
+from gossamer.topologies import Mixing, Schedule
+
+from .around_step import AroundStep
+from .flat import Arrived
+from .transport import GroupMean, PairwiseExchange, Transport
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class ProcessMix:
+    """`Mix` between processes; counts the bytes that this rank's training sends."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.bytes_sent = 0.0
+
+    def at(self, mixing: Mixing) -> "BoundProcessMix":
+        """The mix of one step."""
+        return BoundProcessMix(self, mixing)
+
+
+class BoundProcessMix:
+    """What an algorithm may call at one step."""
+
+    def __init__(self, parent: ProcessMix, mixing: Mixing) -> None:
+        self._parent = parent
+        self._mixing = mixing
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return self.start(values).wait()
+
+    def start(self, values: Tensor) -> Arrived | PairwiseExchange | GroupMean:
+        exchange = self._parent.transport.start(self._mixing, values)
+        self._parent.bytes_sent += exchange.bytes_sent
+        return exchange
+
+    def mean(self, values: Tensor) -> Tensor:
+        exchange = self._parent.transport.start_mean(values)
+        self._parent.bytes_sent += exchange.bytes_sent
+        return exchange.wait()
+
+
+class SynchronousEngine(AroundStep):
+    """Decentralizes `optimizer.step()` over a process group.
+
+    All replicas begin equal: parameters and buffers of rank 0 go to everybody. From then on each `optimizer.step()`
+    runs the algorithm around it. `step` is the loop that nearly everybody writes; a loop of one's own does as well.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        algorithm: Algorithm,
+        schedule: Schedule,
+        group: ProcessGroup,
+        loss: Loss,
+        timeout_s: float = 60.0,
+    ) -> None:
+        if schedule.n != group.size():
+            raise ValueError(
+                f"{schedule.name} is for {schedule.n} workers, but the process group has {group.size()}: "
+                f"build it for {group.size()}"
+            )
+        self.transport = Transport(group, timeout_s=timeout_s)
+        self.model = model
+        self.loss = loss
+        super().__init__(
+            optimizer,
+            _trained(model, optimizer),
+            dict(model.named_buffers()),
+            algorithm=algorithm,
+            schedule=schedule,
+            mixer=ProcessMix(self.transport),
+        )
+        self._start_equal()
+
+    @torch.no_grad()
+    def _start_equal(self) -> None:
+        trained = {id(parameter) for replica in self.replicas for parameter in replica.parameters}
+        untrained = [p for p in self.model.parameters() if id(p) not in trained]
+        for tensor in (*(replica.params for replica in self.replicas), *untrained, *self.model.buffers()):
+            self.transport.broadcast(tensor)
+
+    @property
+    def num_replicas(self) -> int:
+        return self.transport.size
+
+    @property
+    def local(self) -> slice:
+        return slice(self.transport.rank, self.transport.rank + 1)
+
+    def flats(self) -> list[Tensor]:
+        return [replica.params.unsqueeze(0) for replica in self.replicas]
+
+    def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        self.model.train()
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model(inputs[0]), targets[0])
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return loss.detach().unsqueeze(0)
+
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor) -> Tensor:
+        self.model.eval()
+        said: Tensor = self.model(inputs)
+        return said.unsqueeze(0)
+
+    @torch.no_grad()
+    def averaged_outputs(self, inputs: Tensor) -> Tensor:
+        self.model.eval()
+        averaged = {
+            name: self.mean(tensor.detach().unsqueeze(0)) if tensor.is_floating_point() else tensor
+            for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers())
+        }
+        said: Tensor = torch.func.functional_call(self.model, averaged, (inputs,))
+        return said
+
+    def gather(self, local: Tensor) -> Tensor:
+        return self.transport.gather(local[0])
+
+    def mean(self, local: Tensor) -> Tensor:
+        return self.transport.start_mean(local[0]).wait()
+
+
+def _trained(model: nn.Module, optimizer: Optimizer) -> dict[str, nn.Parameter]:
+    """The parameters that the optimizer steps, by their names in the model where they have one."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    stepped = [p for param_group in optimizer.param_groups for p in param_group["params"]]
+    return {names.get(id(p), f"parameter{i}"): p for i, p in enumerate(stepped)}

@@ -1,0 +1,221 @@
+"""The only file that sends: exchanges between the processes of a group that was handed in."""
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import NoReturn, TypeVar
+
+import torch
+from torch import Tensor
+from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Work
+
+from gossamer.topologies import Mixing
+
+from .flat import Arrived
+
+T = TypeVar("T")
+
+_GRACE_S = 2.0
+"""How long a failing rank listens for word from the others before it blames one of them."""
+
+
+class NeighborLost(RuntimeError):
+    """A worker died or fell silent; `rank` is the one to look at."""
+
+    def __init__(self, rank: int, message: str) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+class Transport:
+    """Point-to-point exchanges, group and global averages over one `ProcessGroup`.
+
+    All ranks must call it in the same order: the n-th exchange of one rank meets the n-th of another.
+    Every wait ends within `timeout_s`; what fails raises `NeighborLost`, which names the rank at fault.
+    Gloo closes all connections of a group once a wait on it has timed out, so after that error the group is spent.
+    """
+
+    def __init__(self, group: ProcessGroup, *, timeout_s: float = 60.0) -> None:
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s={timeout_s}: give the seconds to wait for a neighbour, more than 0")
+        self.group = group
+        self.rank = group.rank()
+        self.size = group.size()
+        self.timeout_s = timeout_s
+        self._timeout = timedelta(seconds=timeout_s)
+        self._num_exchanges = 0
+        self._subgroups: dict[tuple[int, ...], ProcessGroupGloo] = {}
+        self._notes = PrefixStore("gossamer/lost", group.get_group_store())
+
+    # ---- exchanges ----------------------------------------------------------------------------------
+
+    def start(self, mixing: Mixing, values: Tensor) -> "Arrived | PairwiseExchange | GroupMean":
+        """Begin `sum_j W_ij values_j` by the cheapest way that the mixing allows."""
+        if mixing.n != self.size:
+            raise ValueError(f"a mixing of {mixing.n} replicas cannot run on {self.size} processes: give it as many")
+        self._num_exchanges += 1
+        members = self._my_group(mixing)
+        if members is not None and len(members) == 1:
+            return Arrived(values.clone())
+        if members is not None and len(members) > 2:
+            return GroupMean(self, members, values)
+        return PairwiseExchange(self, mixing, values)
+
+    def start_mean(self, values: Tensor) -> "Arrived | GroupMean":
+        """Begin the mean over all ranks."""
+        self._num_exchanges += 1
+        return Arrived(values.clone()) if self.size == 1 else GroupMean(self, tuple(range(self.size)), values)
+
+    def gather(self, values: Tensor) -> Tensor:
+        """`values` of every rank, `[size, ...]`, on every rank."""
+        self._num_exchanges += 1
+        everybody = [torch.empty_like(values) for _ in range(self.size)]
+        if self.size == 1:
+            everybody = [values]
+        else:
+            self.wait_all(self.group.allgather([everybody], [values.contiguous()]))
+        return torch.stack(everybody)
+
+    def broadcast(self, values: Tensor) -> None:
+        """Overwrite `values` with those of rank 0."""
+        self._num_exchanges += 1
+        if self.size > 1:
+            copy = values.contiguous()
+            self.wait_all(self.group.broadcast(copy, 0))
+            values.copy_(copy)
+
+    def _my_group(self, mixing: Mixing) -> tuple[int, ...] | None:
+        if mixing.groups is None:
+            return None
+        return next(members for members in mixing.groups if self.rank in members)
+
+    # ---- what exchanges are made of -----------------------------------------------------------------
+
+    def send(self, values: Tensor, to: int) -> Work:
+        """Start sending to a rank, as part of the current exchange."""
+        return self._attempt(lambda: self.group.send([values], to, self._num_exchanges), to)
+
+    def receive(self, values: Tensor, source: int) -> Work:
+        """Start receiving from a rank, as part of the current exchange."""
+        return self._attempt(lambda: self.group.recv([values], source, self._num_exchanges), source)
+
+    def subgroup(self, members: tuple[int, ...]) -> ProcessGroup | ProcessGroupGloo:
+        """A process group of some ranks. Only they take part in making it; it is made once."""
+        if len(members) == self.size:
+            return self.group
+        if members not in self._subgroups:
+            store = PrefixStore(f"gossamer/group/{'-'.join(map(str, members))}", self.group.get_group_store())
+            self._subgroups[members] = self._attempt(
+                lambda: ProcessGroupGloo(store, members.index(self.rank), len(members), self._timeout), *members
+            )
+        return self._subgroups[members]
+
+    def wait_for(self, work: Work, peer: int) -> None:
+        """Wait for an operation with one peer."""
+        self._attempt(lambda: work.wait(self._timeout), peer)
+
+    def wait_all(self, work: Work, members: Iterable[int] | None = None) -> None:
+        """Wait for a collective of some ranks, or of all."""
+        self._attempt(lambda: work.wait(self._timeout), *(range(self.size) if members is None else members))
+
+    # ---- when it fails ------------------------------------------------------------------------------
+
+    def _attempt(self, operation: Callable[[], T], *peers: int) -> T:
+        started = time.monotonic()
+        try:
+            return operation()
+        except RuntimeError as error:
+            self._give_up(peers, time.monotonic() - started, error)
+
+    def _give_up(self, peers: tuple[int, ...], waited_s: float, error: Exception) -> NoReturn:
+        """Find out who is at fault, leave word of it for the others, and raise.
+
+        A rank that gives up closes its connections, which its neighbours then see break. They must not blame
+        it: so whoever fails leaves a note that names the culprit, and looks for notes of its peers first.
+        """
+        others = [peer for peer in peers if peer != self.rank]
+        self._leave_note("present", self.rank)
+        culprit, told_by = self._find_culprit(others)
+        self._leave_note("culprit", culprit)
+        how = (
+            f"rank {told_by} reports that rank {culprit} is lost"
+            if told_by is not None
+            else f"rank {culprit} has been silent for the timeout of {self.timeout_s:g} s"
+            if waited_s >= 0.9 * self.timeout_s
+            else f"rank {culprit} closed its connection {waited_s:.1f} s into the wait (timeout {self.timeout_s:g} s)"
+        )
+        raise NeighborLost(
+            culprit,
+            f"{how}: exchange {self._num_exchanges} of rank {self.rank} cannot complete; look at the log of rank "
+            f"{culprit}, or give a longer timeout if it is only slow",
+        ) from error
+
+    def _find_culprit(self, others: list[int]) -> tuple[int, int | None]:
+        """(the rank at fault, who said so). A peer that says nothing within the grace time is at fault."""
+        deadline = time.monotonic() + _GRACE_S
+        while time.monotonic() < deadline:
+            for peer in others:
+                culprit = self._read_note("culprit", peer)
+                if culprit is not None and culprit != self.rank:
+                    return culprit, peer
+            if all(self._read_note("present", peer) is not None for peer in others):
+                break
+            time.sleep(0.02)
+        missing = [peer for peer in others if self._read_note("present", peer) is None]
+        return (missing or others)[0], None
+
+    def _leave_note(self, kind: str, value: int) -> None:
+        try:
+            self._notes.set(f"{kind}/{self.rank}", json.dumps(value))
+        except RuntimeError:
+            pass  # the store went down with the rank that hosts it: nobody is left to read the note
+
+    def _read_note(self, kind: str, rank: int) -> int | None:
+        key = f"{kind}/{rank}"
+        try:
+            return int(json.loads(self._notes.get(key))) if self._notes.check([key]) else None
+        except RuntimeError:
+            return None
+
+
+class PairwiseExchange:
+    """Values on their way to the listeners and from the neighbours of a mixing.
+
+    `values` is sent from where it lies, without a copy: it may change only after `wait`.
+    """
+
+    def __init__(self, transport: Transport, mixing: Mixing, values: Tensor) -> None:
+        rank = transport.rank
+        self.bytes_sent = float(values.nbytes * len(mixing.listeners(rank)))
+        self._transport = transport
+        self._values = values.contiguous()
+        self._weights = mixing.row(rank)
+        self._received = {source: torch.empty_like(self._values) for source in mixing.neighbors(rank)}
+        self._receiving = {s: transport.receive(into, s) for s, into in self._received.items()}
+        self._sending = {to: transport.send(self._values, to) for to in mixing.listeners(rank)}
+
+    def wait(self) -> Tensor:
+        for source, work in self._receiving.items():
+            self._transport.wait_for(work, source)
+        for to, work in self._sending.items():
+            self._transport.wait_for(work, to)
+        mixed = self._values * self._weights.get(self._transport.rank, 0.0)
+        for source, received in self._received.items():
+            mixed.add_(received, alpha=self._weights[source])
+        return mixed
+
+
+class GroupMean:
+    """An average over some of the ranks, under way as an all-reduce among them."""
+
+    def __init__(self, transport: Transport, members: tuple[int, ...], values: Tensor) -> None:
+        self._transport = transport
+        self._members = members
+        self._sum = values.clone(memory_format=torch.contiguous_format)
+        self.bytes_sent = 2 * (len(members) - 1) / len(members) * values.nbytes
+        self._work = transport.subgroup(members).allreduce([self._sum])
+
+    def wait(self) -> Tensor:
+        self._transport.wait_all(self._work, self._members)
+        return self._sum.div_(len(self._members))

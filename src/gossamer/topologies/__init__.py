@@ -1,0 +1,71 @@
+"""Graphs, mixing weights and schedules: who averages with whom, by how much, at which step.
+
+A `Mixing` is a graph with weights, a `Schedule` a function from the step to a mixing. Both are numbers
+(NumPy, SciPy): nothing here imports torch or talks to anybody.
+
+>>> from gossamer.topologies import build, ring
+>>> round(ring(96).spectral_gap(), 5)
+0.00143
+>>> build("base-2", 12).steps_to_exact()
+5
+"""
+
+from gossamer.topologies._ada import ada, ada_k
+from gossamer.topologies._base import base_graph
+from gossamer.topologies._draw import draw_schedule_svg, draw_svg
+from gossamer.topologies._graphs import (
+    complete,
+    exponential,
+    from_matrix,
+    from_networkx,
+    hypercube,
+    ring,
+    ring_lattice,
+    star,
+    torus,
+)
+from gossamer.topologies._mixing import Mixing
+from gossamer.topologies._pairs import (
+    alternating_exponential_ring,
+    alternating_ring,
+    one_peer_exponential,
+    random_matching,
+)
+from gossamer.topologies._random_graphs import erdos_renyi, random_regular
+from gossamer.topologies._registry import build, describe, names
+from gossamer.topologies._schedule import Schedule, constant, cycle, piecewise
+from gossamer.topologies._variance import steady_consensus_variance
+from gossamer.topologies._weights import from_groups
+
+__all__ = [
+    "Mixing",
+    "Schedule",
+    "ada",
+    "ada_k",
+    "alternating_exponential_ring",
+    "alternating_ring",
+    "base_graph",
+    "build",
+    "complete",
+    "constant",
+    "cycle",
+    "describe",
+    "draw_schedule_svg",
+    "draw_svg",
+    "erdos_renyi",
+    "exponential",
+    "from_groups",
+    "from_matrix",
+    "from_networkx",
+    "hypercube",
+    "names",
+    "one_peer_exponential",
+    "piecewise",
+    "random_matching",
+    "random_regular",
+    "ring",
+    "ring_lattice",
+    "star",
+    "steady_consensus_variance",
+    "torus",
+]

@@ -1,0 +1,203 @@
+"""Names for graphs: `build("ring-lattice:k=4", 16)`. What command lines, experiments and reports speak.
+
+A family is a function whose first argument is n; its keyword arguments, with their defaults and types, are
+the parameters that a spec may set. To add a family, add a function and a line to `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from gossamer.topologies import _ada, _base, _graphs, _pairs, _random_graphs
+from gossamer.topologies._checks import num_workers, whole_number
+from gossamer.topologies._mixing import Mixing
+from gossamer.topologies._schedule import Schedule, constant
+
+DEFAULT_EPOCHS = 30
+"""The length of training that Ada assumes where nobody says."""
+
+
+class Family(NamedTuple):
+    """How to make a graph of n workers, and what it is in one line."""
+
+    make: Callable[..., Mixing | Schedule]
+    summary: str
+
+
+def _ring_lattice(n: int, *, k: int | None = None) -> Mixing:
+    return _graphs.ring_lattice(n, min(4, n - 1) if k is None else k)
+
+
+def _torus(n: int, *, rows: int | None = None, cols: int | None = None) -> Mixing:
+    if rows is None and cols is None:
+        return _graphs.torus(n)
+    given = " and ".join(
+        f"{what}={value}" for what, value in (("rows", rows), ("cols", cols)) if value is not None
+    )
+    rows = rows if rows is not None else n // max(cols or 1, 1)
+    cols = cols if cols is not None else n // max(rows, 1)
+    if rows * cols != n:
+        raise ValueError(
+            f"a torus with {given} does not have n={n} workers; take rows and cols with rows·cols = {n}"
+        )
+    return _graphs.torus(rows, cols)
+
+
+def _random_regular(n: int, *, degree: int | None = None, seed: int = 0) -> Mixing:
+    return _random_graphs.random_regular(n, min(4, n - 1) if degree is None else degree, seed)
+
+
+def _erdos_renyi(n: int, *, p: float | None = None, seed: int = 0) -> Mixing:
+    return _random_graphs.erdos_renyi(n, _random_graphs.surely_connected_p(n) if p is None else p, seed)
+
+
+def _ada_family(
+    n: int,
+    *,
+    k0: int | None = None,
+    gamma: float | None = None,
+    k_min: int | None = None,
+    steps_per_epoch: int = 1,
+    epochs: int = DEFAULT_EPOCHS,
+) -> Schedule:
+    k0 = n - 1 if k0 is None else k0
+    k_min = min(2, n - 1) if k_min is None else k_min
+    epochs = whole_number(epochs, "the number of epochs", 1)
+    if gamma is None:  # k_min < k0 is for ada to refuse, in its own words
+        gamma = _ada.reaching(k0, min(k_min, k0), epochs)
+    return _ada.ada(n, k0, gamma, k_min, steps_per_epoch)
+
+
+FAMILIES: dict[str, Family] = {
+    "complete": Family(_graphs.complete, "everybody averages with everybody, exact in one step"),
+    "exponential": Family(_graphs.exponential, "take from the ranks 1, 2, 4, 8 … before you, one way"),
+    "torus": Family(_torus, "a grid that wraps around: above, below, left, right"),
+    "ring": Family(_graphs.ring, "a circle: the two next to you"),
+    "ring-lattice": Family(_ring_lattice, "a circle: the k nearest"),
+    "hypercube": Family(_graphs.hypercube, "all ranks one binary digit away (powers of two)"),
+    "star": Family(_graphs.star, "a hub, rank 0, that all others talk to"),
+    "random-regular": Family(_random_regular, "a random graph, the same degree for all"),
+    "erdos-renyi": Family(_erdos_renyi, "a random graph, each link with probability p"),
+    "ada": Family(_ada_family, "a ring lattice, dense at first, thinner from epoch to epoch"),
+    "one-peer-exponential": Family(
+        _pairs.one_peer_exponential, "pairs 1, 2, 4 … apart in turn, exact after log₂n steps (powers of two)"
+    ),
+    "base-2": Family(partial(_base.base_graph, k=1), "one neighbour a step, exact after one period, any n"),
+    "base-3": Family(
+        partial(_base.base_graph, k=2), "up to two neighbours a step, exact after one period, any n"
+    ),
+    "base-4": Family(
+        partial(_base.base_graph, k=3), "up to three neighbours a step, exact after one period, any n"
+    ),
+    "base-5": Family(
+        partial(_base.base_graph, k=4), "up to four neighbours a step, exact after one period, any n"
+    ),
+    "alternating-ring": Family(_pairs.alternating_ring, "a ring as alternating pairs (even n)"),
+    "alternating-exponential-ring": Family(
+        _pairs.alternating_exponential_ring, "pairs of nodes 1, 2, 4 … apart, jointly and within in turn"
+    ),
+    "random-matching": Family(_pairs.random_matching, "fresh random pairs at every step"),
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `build` knows.
+
+    >>> names()[:4]
+    ('complete', 'exponential', 'torus', 'ring')
+    """
+    return tuple(FAMILIES)
+
+
+def describe(name: str) -> str:
+    """What a family is, in a line; a spec with parameters is described by its name.
+
+    >>> describe("ring-lattice:k=4")
+    'a circle: the k nearest'
+    """
+    return FAMILIES[_known(name.split(":")[0])].summary
+
+
+def build(
+    spec: str,
+    n: int,
+    *,
+    steps_per_epoch: int = 1,
+    epochs: int | None = None,
+    local_size: int | None = None,
+    seed: int = 0,
+) -> Schedule:
+    """The schedule that `spec` names, for n workers: a name, then parameters as `:key=value`.
+
+    The keyword arguments are context: each goes to the families that take it (Ada knows epochs, random graphs
+    a seed, an alternating exponential ring the workers of a node) unless the spec sets it. Ada by default
+    falls from complete to 2 neighbours in 75 % of the epochs.
+
+    >>> build("ring", 8).spectral_gap() == build("ring-lattice:k=2", 8).spectral_gap()
+    True
+    >>> build("ada", 16, steps_per_epoch=100, epochs=40).name
+    'ada:k0=15:gamma=0.433333:k_min=2'
+    >>> build("rign", 8)
+    Traceback (most recent call last):
+        ...
+    ValueError: unknown graph 'rign', did you mean 'ring'? Known: complete, exponential, torus, ring, ...
+    """
+    name, *settings = spec.strip().split(":")
+    name = _known(name)
+    num_workers(n, f"{name!r}")
+    make = FAMILIES[name].make
+    takes = _parameters(make)
+    context = {"steps_per_epoch": steps_per_epoch, "epochs": epochs, "local_size": local_size, "seed": seed}
+    arguments: dict[str, float | int] = {
+        key: value for key, value in context.items() if key in takes and value is not None
+    }
+    arguments |= _parse(spec, settings, takes)
+    made = make(n, **arguments)
+    return constant(made) if isinstance(made, Mixing) else made
+
+
+def _known(name: str) -> str:
+    name = name.strip().lower().replace("_", "-")
+    if name in FAMILIES:
+        return name
+    near = difflib.get_close_matches(name, FAMILIES, n=1, cutoff=0.5)
+    hint = f", did you mean {near[0]!r}?" if near else ";"
+    raise ValueError(f"unknown graph {name!r}{hint} Known: {', '.join(FAMILIES)}")
+
+
+def _parameters(make: Callable[..., Mixing | Schedule]) -> dict[str, type]:
+    """The parameters of a family and whether each is a whole number, as its signature says."""
+    if isinstance(make, partial):  # what is bound already is part of the name
+        return {}
+    _, *parameters = inspect.signature(make).parameters.values()
+    return {
+        p.name: int if str(p.annotation).startswith("int") else float
+        for p in parameters
+        if p.kind != p.POSITIONAL_ONLY
+    }
+
+
+def _parse(spec: str, settings: list[str], takes: dict[str, type]) -> dict[str, float | int]:
+    listed = ", ".join(
+        f"{key} ({'whole number' if kind is int else 'number'})" for key, kind in takes.items()
+    )
+    remedy = f"it takes {listed}" if takes else "it takes no parameters"
+    found: dict[str, float | int] = {}
+    for setting in settings:
+        key, equals, text = (piece.strip() for piece in setting.partition("="))
+        if not equals:
+            raise ValueError(f"{setting!r} in the graph {spec!r} is not of the form key=value; {remedy}")
+        if key not in takes:
+            raise ValueError(f"the graph {spec!r} sets {key!r}, which it does not know; {remedy}")
+        if key in found:
+            raise ValueError(f"the graph {spec!r} sets {key!r} twice; set it once")
+        try:
+            found[key] = takes[key](text)
+        except ValueError:
+            kind = "a whole number" if takes[key] is int else "a number"
+            raise ValueError(f"{key}={text} in the graph {spec!r} is not {kind}; {remedy}") from None
+    return found

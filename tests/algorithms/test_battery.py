@@ -1,0 +1,106 @@
+"""One battery for every algorithm: a new row of `ALGORITHMS` is tested here without a word."""
+
+import pytest
+import torch
+from problems import OPTIMIZERS, Point, half_square, network, network_batch, network_loss
+from trajectories import TOPOLOGIES, processes, schedule, stacked
+
+from gossamer.algorithms import ALGORITHMS
+from gossamer.engines import StackedEngine
+from gossamer.topologies import build
+
+ALGORITHM = pytest.mark.parametrize("name", list(ALGORITHMS))
+EQUALS_ALL_REDUCE = ("all-reduce", "d-psgd")
+"""On the complete graph with plain SGD: the mean of steps is the step of the mean. (Combine-then-adapt is a step behind:
+its replicas differ by the last local step, so its gradients are taken elsewhere.)"""
+
+
+@ALGORITHM
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_engines_agree(name: str, topology: str, optimizer: str) -> None:
+    algorithm = ALGORITHMS[name]()
+    on_one_device = stacked(algorithm, schedule(topology, 8), optimizer)
+    on_processes = processes(algorithm, schedule(topology, 8), optimizer)
+    torch.testing.assert_close(on_processes, on_one_device, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", EQUALS_ALL_REDUCE)
+def test_complete_graph_equals_all_reduce(name: str) -> None:
+    # momentum is linear in the gradients, so averaging parameters each step averages momenta as well
+    complete = schedule("complete", 8)
+    centralized = stacked(ALGORITHMS["all-reduce"](), complete, num_steps=20)
+    decentralized = stacked(ALGORITHMS[name](), complete, num_steps=20)
+    torch.testing.assert_close(decentralized, centralized, rtol=0, atol=1e-12)
+
+
+@ALGORITHM
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_one_replica_equals_the_bare_optimizer(name: str, optimizer: str) -> None:
+    bare = network()
+    bare_optimizer = OPTIMIZERS[optimizer](bare.parameters())
+    for step in range(20):
+        inputs, targets = network_batch(step, 1)
+        bare_optimizer.zero_grad()
+        network_loss(bare(inputs[0]), targets[0]).backward()
+        bare_optimizer.step()
+    alone = stacked(ALGORITHMS[name](), schedule("ring", 1), optimizer, num_steps=20)
+    expected = torch.cat([p.detach().flatten() for p in bare.parameters()])
+    torch.testing.assert_close(alone[0], expected, rtol=0, atol=1e-12)
+
+
+@ALGORITHM
+@pytest.mark.parametrize("topology", ["ring", "one-peer-exponential", "exponential", "star"])
+def test_mixing_keeps_the_mean(name: str, topology: str) -> None:
+    """With gradients that do not depend on the replica's place, the mean moves as one bare optimizer does."""
+    n, optima = 8, torch.randn(8, 1, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    engine = StackedEngine(
+        Point(),
+        OPTIMIZERS["sgd"],
+        num_replicas=n,
+        algorithm=ALGORITHMS[name](),
+        schedule=build(topology, n),
+        loss=half_square,
+    )
+    bare = Point()
+    bare_optimizer = OPTIMIZERS["sgd"](bare.parameters())
+    for _ in range(25):
+        engine.step(optima, optima)
+        bare_optimizer.zero_grad()
+        half_square(bare(optima.mean(0)), optima).backward()
+        bare_optimizer.step()
+        torch.testing.assert_close(engine.flats()[0].mean(0), bare.x.detach(), rtol=0, atol=1e-12)
+
+
+@ALGORITHM
+def test_repeats_bit_by_bit(name: str) -> None:
+    first, second = (stacked(ALGORITHMS[name](), schedule("torus", 8), num_steps=20) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@ALGORITHM
+def test_repeats_bit_by_bit_on_processes(name: str) -> None:
+    first, second = (processes(ALGORITHMS[name](), schedule("torus", 8), num_steps=20) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@ALGORITHM
+@pytest.mark.parametrize("topology", ["ring", "one-peer-exponential"])
+def test_converges_on_quadratics_with_different_optima(name: str, topology: str) -> None:
+    """The mean reaches the common optimum; replicas come as near to it as their step size allows."""
+    n, optima = 8, torch.randn(8, 1, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    engine = StackedEngine(
+        Point(),
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        num_replicas=n,
+        algorithm=ALGORITHMS[name](),
+        schedule=build(topology, n),
+        loss=half_square,
+    )
+    for step in range(800):
+        engine.set_lr(0.3 / (1 + step / 40))
+        engine.step(optima, optima)
+    common = optima.mean(0)[0]
+    replicas = engine.flats()[0]
+    torch.testing.assert_close(replicas.mean(0), common, rtol=0, atol=1e-6)
+    assert (replicas - common).norm(dim=1).max() < 0.35 * (optima[:, 0] - common).norm(dim=1).max()
