@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 import torch
-from problems import OPTIMIZERS, network, network_batch, network_loss
-from ranks import run_ranks
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from gossamer.algorithms import Algorithm
 from gossamer.engines import Engine, StackedEngine, SynchronousEngine
 from gossamer.topologies import Schedule, build
+from problems import OPTIMIZERS, network, network_batch, network_loss
+from ranks import run_ranks
 
 TOPOLOGIES = (
     "ring",

@@ -2,17 +2,17 @@
 
 import pytest
 import torch
-from problems import OPTIMIZERS, Point, half_square, network, network_batch, network_loss
-from trajectories import TOPOLOGIES, processes, schedule, stacked
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.engines import StackedEngine
 from gossamer.topologies import build
+from problems import OPTIMIZERS, Point, half_square, network, network_batch, network_loss
+from trajectories import TOPOLOGIES, processes, schedule, stacked
 
 ALGORITHM = pytest.mark.parametrize("name", list(ALGORITHMS))
 EQUALS_ALL_REDUCE = ("all-reduce", "d-psgd")
-"""On the complete graph with plain SGD: the mean of steps is the step of the mean. (Combine-then-adapt is a step behind:
-its replicas differ by the last local step, so its gradients are taken elsewhere.)"""
+"""On the complete graph with SGD: the mean of steps is the step of the mean. (Combine-then-adapt is a step behind: its
+replicas differ by the last local step, so its gradients are taken elsewhere.)"""
 
 
 @ALGORITHM

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from trajectories import schedule, stacked
 
-from gossamer.algorithms import AllReduce, CombineThenAdapt, DPSGD, LocalSGD, OverlappedDPSGD
+from gossamer.algorithms import DPSGD, AllReduce, CombineThenAdapt, LocalSGD, OverlappedDPSGD
+from trajectories import schedule, stacked
 
 
 def test_all_reduce_keeps_replicas_equal() -> None:
@@ -15,9 +15,7 @@ def test_all_reduce_keeps_replicas_equal() -> None:
 def test_overlapped_is_combine_then_adapt() -> None:
     """The exchange starts earlier and the iteration stays the same."""
     ring = schedule("ring", 8)
-    torch.testing.assert_close(
-        stacked(OverlappedDPSGD(), ring), stacked(CombineThenAdapt(), ring), rtol=0, atol=1e-12
-    )
+    torch.testing.assert_close(stacked(OverlappedDPSGD(), ring), stacked(CombineThenAdapt(), ring), rtol=0, atol=1e-12)
 
 
 def test_adapt_then_combine_differs_from_combine_then_adapt() -> None:

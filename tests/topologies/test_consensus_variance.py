@@ -49,9 +49,7 @@ def test_reference(n: int, local_size: int, expected: tuple[float, ...]) -> None
 def test_by_eigenvalues_and_by_doubling_agree(mixing: Mixing) -> None:
     # The same mixing as two different objects is a cycle, which takes the general way.
     twice = cycle([mixing, from_matrix(mixing.weights)])
-    assert steady_consensus_variance(constant(mixing)) == pytest.approx(
-        steady_consensus_variance(twice), rel=1e-9
-    )
+    assert steady_consensus_variance(constant(mixing)) == pytest.approx(steady_consensus_variance(twice), rel=1e-9)
 
 
 def test_simulation() -> None:
@@ -85,6 +83,4 @@ def test_limits() -> None:
     assert steady_consensus_variance(cycle([swap, from_matrix(swap.weights)])) == math.inf
     # Ada is judged by where it ends.
     ends_as_ring = ada(8, 7, 5, 2, steps_per_epoch=3)
-    assert steady_consensus_variance(ends_as_ring) == pytest.approx(
-        steady_consensus_variance(constant(ring(8)))
-    )
+    assert steady_consensus_variance(ends_as_ring) == pytest.approx(steady_consensus_variance(constant(ring(8))))

@@ -30,9 +30,7 @@ def parsed(svg: str) -> ElementTree.Element:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 16])
-@pytest.mark.parametrize(
-    "name", ["ring", "torus", "exponential", "complete", "star", "ada", "random-matching"]
-)
+@pytest.mark.parametrize("name", ["ring", "torus", "exponential", "complete", "star", "ada", "random-matching"])
 def test_every_node_and_edge_is_drawn(name: str, n: int) -> None:
     mixing = build(name, n)(0)
     root = parsed(draw_svg(mixing))

@@ -128,9 +128,7 @@ def test_from_matrix_takes_dense_and_sparse_and_copies() -> None:
     assert from_matrix([[1.0, 0.0], [0.0, 1.0]], allow_disconnected=True).groups == ((0,), (1,))
 
 
-@pytest.mark.parametrize(
-    "make", [ring, torus, exponential, hypercube, complete, star], ids=lambda make: make.__name__
-)
+@pytest.mark.parametrize("make", [ring, torus, exponential, hypercube, complete, star], ids=lambda make: make.__name__)
 @pytest.mark.parametrize("n", [0, -3, 2.0, "4", True, None])
 def test_sizes_that_are_no_sizes(make: Callable[[Any], object], n: object) -> None:
     with pytest.raises(ValueError, match="whole number, at least 1; got"):

@@ -19,9 +19,7 @@ from gossamer.topologies import (
 
 def product(schedule: Schedule) -> np.ndarray:
     assert schedule.period is not None
-    return reduce(
-        lambda so_far, step: schedule(step).matrix() @ so_far, range(schedule.period), np.eye(schedule.n)
-    )
+    return reduce(lambda so_far, step: schedule(step).matrix() @ so_far, range(schedule.period), np.eye(schedule.n))
 
 
 @pytest.mark.parametrize("n", [2, 4, 8, 32])

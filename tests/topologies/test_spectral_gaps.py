@@ -89,12 +89,8 @@ def test_large_graphs_agree_with_known_values(n: int) -> None:
     # Beyond the size for dense eigenvalues; Fourier knows the answer for the ring and the exponential graph.
     assert gap_by_eigenvalues(star(n).weights, symmetric=True) == pytest.approx(1 / n, rel=1e-9)
     lattice, directed = ring_lattice(n, 60), exponential(n)
-    assert gap_by_eigenvalues(lattice.weights, symmetric=True) == pytest.approx(
-        lattice.spectral_gap(), rel=1e-6
-    )
-    assert gap_by_eigenvalues(directed.weights, symmetric=False) == pytest.approx(
-        directed.spectral_gap(), rel=1e-6
-    )
+    assert gap_by_eigenvalues(lattice.weights, symmetric=True) == pytest.approx(lattice.spectral_gap(), rel=1e-6)
+    assert gap_by_eigenvalues(directed.weights, symmetric=False) == pytest.approx(directed.spectral_gap(), rel=1e-6)
 
 
 def path(n: int) -> Mixing:

@@ -113,10 +113,7 @@ def test_schedules_pickle() -> None:
         for step in (0, 5, 17):
             assert (again(step).weights != schedule.per_round(2)(step).weights).nnz == 0
     assert repr(build("base-2", 6)) == "<Schedule 'base-2': 6 replicas, period 4>"
-    assert (
-        repr(build("random-matching", 6))
-        == "<Schedule 'random-matching:seed=0': 6 replicas, does not repeat>"
-    )
+    assert repr(build("random-matching", 6)) == "<Schedule 'random-matching:seed=0': 6 replicas, does not repeat>"
 
 
 @pytest.mark.parametrize(

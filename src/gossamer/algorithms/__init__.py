@@ -18,10 +18,10 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 __all__ = [
     "ALGORITHMS",
+    "DPSGD",
     "Algorithm",
     "AllReduce",
     "CombineThenAdapt",
-    "DPSGD",
     "Exchange",
     "LocalSGD",
     "Mix",

@@ -5,4 +5,15 @@ from .launch import EpochDone, Event, RunDone, RunStarted, WorkerFailed
 from .store import RunResult
 from .sweep import Results, run
 
-__all__ = ["EpochDone", "Event", "Experiment", "Results", "Run", "RunDone", "RunResult", "RunStarted", "WorkerFailed", "run"]
+__all__ = [
+    "EpochDone",
+    "Event",
+    "Experiment",
+    "Results",
+    "Run",
+    "RunDone",
+    "RunResult",
+    "RunStarted",
+    "WorkerFailed",
+    "run",
+]

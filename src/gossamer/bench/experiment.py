@@ -156,12 +156,12 @@ class Experiment:
         """A name that says what it is, and differs whenever any setting does."""
         settings = [asdict(run) for run in self.runs()]
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-        return f"{self.task}-{self.workers}-{Spec.parse(self.algorithm).name}-{digest}"
+        return f"{self.task}-{self.workers}-{Spec.parse('algorithm', self.algorithm).name}-{digest}"
 
 
 def make_algorithm(spec: str) -> Algorithm:
     """An algorithm by name, with parameters as in `local-sgd:every=8`."""
-    parsed = Spec.parse(spec)
+    parsed = Spec.parse("algorithm", spec)
     return parsed.call(lookup("algorithm", parsed.name, ALGORITHMS))
 
 

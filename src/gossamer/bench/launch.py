@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import ProcessGroup, TCPStore
+from torch.distributed import ProcessGroup, TCPStore  # type: ignore[attr-defined]
 
 from .experiment import Run
 from .train import Outcome, Row, make_engine, train
@@ -22,6 +22,13 @@ from .train import Outcome, Row, make_engine, train
 _TIMEOUT = timedelta(minutes=5)
 _PRELOAD = ["gossamer.bench.launch", "sklearn.datasets"]
 """Imported once by the fork server; the workers inherit them and start in a fraction of a second."""
+
+
+@dataclass(frozen=True)
+class SweepStarted:
+    runs: list[Run]
+    """What is left to do."""
+    num_done: int
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ class RunDone:
     outcome: Outcome
 
 
-Event = RunStarted | EpochDone | RunDone
+Event = SweepStarted | RunStarted | EpochDone | RunDone
 OnEvent = Callable[[Event], None]
 CheckpointOf = Callable[[Run], Path]
 
@@ -50,14 +57,17 @@ class WorkerFailed(RuntimeError):
     """A worker process of the sweep died or raised."""
 
 
-def launch(runs: Sequence[Run], on_event: OnEvent, checkpoint_of: CheckpointOf) -> None:
-    """Train all runs, one after the other, and tell of what happens. All must be of one engine and size."""
+def launch(runs: Sequence[Run], on_event: OnEvent, checkpoint_of: CheckpointOf | None = None) -> None:
+    """Train all runs, one after the other, and tell of what happens. All must be of one engine and size.
+
+    With checkpoints (stacked engine only) a run that was stopped goes on from its last one.
+    """
     if not runs:
         return
     if runs[0].engine == "stacked":
         _train_all(runs, on_event, checkpoint_of=checkpoint_of)
     elif under_torchrun():
-        _train_all(runs, on_event, group=torchrun_group())
+        _train_all(runs, on_event, group=torchrun_group(runs[0].workers))
     else:
         _on_local_processes(runs, on_event)
 
@@ -90,8 +100,13 @@ def under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def torchrun_group() -> ProcessGroup:
-    """The group of all processes that torchrun has started."""
+def torchrun_group(num_workers: int) -> ProcessGroup:
+    """The group of all processes that torchrun has started; there must be as many as workers."""
+    if torchrun_size() != num_workers:
+        raise ValueError(
+            f"torchrun has made {torchrun_size()} processes for {num_workers} workers: "
+            f"leave --workers out, or start torchrun with --nproc-per-node {num_workers}"
+        )
     if not dist.is_initialized():
         dist.init_process_group("gloo", timeout=_TIMEOUT)
         torch.set_num_threads(1)
@@ -100,9 +115,14 @@ def torchrun_group() -> ProcessGroup:
     return group
 
 
-def torchrun_size() -> int:
-    """How many processes torchrun has started."""
-    return int(os.environ["WORLD_SIZE"])
+def torchrun_size() -> int | None:
+    """How many processes torchrun has started; None when it has not."""
+    return int(os.environ["WORLD_SIZE"]) if under_torchrun() else None
+
+
+def torchrun_rank() -> int:
+    """Which of them this is; 0 when it is alone."""
+    return int(os.environ["RANK"]) if under_torchrun() else 0
 
 
 # ---- processes of our own --------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from torch import Tensor
 def batches(num_samples: int, *, workers: int, batch_size: int, seed: int, epoch: int) -> Tensor:
     """Indices `[steps, workers, batch_size]` of one epoch.
 
-    The samples are dealt out once to shards of equal size, at random; each epoch shuffles inside the shards. What does not fill
-    a batch on every worker waits for the next epoch's shuffle.
+    The samples are dealt out once, at random, to shards of equal size; each epoch shuffles inside the shards.
+    What does not fill a batch on every worker waits for the next epoch's shuffle.
 
     >>> batches(10, workers=2, batch_size=2, seed=0, epoch=0).shape
     torch.Size([2, 2, 2])

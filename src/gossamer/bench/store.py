@@ -1,15 +1,15 @@
 """Results on disk: a folder an experiment, in it a folder a run. What is finished is never written again.
 
-    results/digits-16-d-psgd-1a2b3c4d/    named by its settings: another experiment never lands here
-        experiment.json                   the settings
-        report.html, summary.json         made anew whenever the sweep ends
-        ring-seed0/
-            config.json, environment.json every setting; versions and hardware
-            checkpoint.pt                 while it runs: where to go on
-            epochs.parquet                a row an epoch
-            tensors.parquet               a row for each probe and tensor: dispersion, consensus distance
-            norms.parquet                 a row for each probe, tensor and replica: L2 norm before mixing
-            outcome.json                  written last: the run is complete
+results/digits-16-d-psgd-1a2b3c4d/    named by its settings: another experiment never lands here
+    experiment.json                   the settings
+    report.html, summary.json         made anew whenever the sweep ends
+    ring-seed0/
+        config.json, environment.json every setting; versions and hardware
+        checkpoint.pt                 while it runs: where to go on
+        epochs.parquet                a row an epoch
+        tensors.parquet               a row for each probe and tensor: dispersion, consensus distance
+        norms.parquet                 a row for each probe, tensor and replica: L2 norm before mixing
+        outcome.json                  written last: the run is complete
 """
 
 import fcntl
@@ -28,7 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from ._files import write_text, write_whole
+from gossamer._files import write_text, write_whole
+
 from .experiment import Experiment, Run
 from .train import Columns, Outcome, Row
 

@@ -6,15 +6,19 @@ from typing import Any
 
 from .store import RunResult
 
-QUANTITIES = (
-    "accuracy",
-    "replica_accuracy_mean",
-    "replica_accuracy_min",
+OVER_TRAINING = (
     "consensus_distance",
     "gini",
     "coefficient_of_variation",
     "index_of_dispersion",
     "quartile_coefficient",
+)
+"""Also averaged over the epochs: at the end the learning rate is near zero, and so is what drives replicas apart."""
+AT_THE_END = (
+    "accuracy",
+    "replica_accuracy_mean",
+    "replica_accuracy_min",
+    *OVER_TRAINING,
     "train_loss",
     "bytes_sent",
 )
@@ -23,7 +27,8 @@ Summary = dict[str, Any]
 
 
 def summarize(results: Sequence[RunResult]) -> list[Summary]:
-    """One row a graph, in order of appearance: `<quantity>` is the mean over seeds, `<quantity>_std` the spread.
+    """One row a graph, in order of appearance: `<quantity>` is the mean over seeds at the end of training,
+    `<quantity>_std` its standard deviation, `<quantity>_over_training` the same averaged over the epochs.
 
     Only seeds that ran to the end count; `diverged` says how many did not.
     """
@@ -32,7 +37,7 @@ def summarize(results: Sequence[RunResult]) -> list[Summary]:
 
 
 def _row(label: str, results: list[RunResult]) -> Summary:
-    finished = [result.final for result in results if result.status == "finished"]
+    finished = [result for result in results if result.status == "finished"]
     row: Summary = {
         "graph": label,
         "algorithm": results[0].run.algorithm,
@@ -41,8 +46,16 @@ def _row(label: str, results: list[RunResult]) -> Summary:
         "seeds": len(results),
         "diverged": len(results) - len(finished),
     }
-    for quantity in QUANTITIES:
-        values = [final[quantity] for final in finished]
-        row[quantity] = fmean(values) if values else None
-        row[f"{quantity}_std"] = stdev(values) if len(values) > 1 else None
+    for quantity in AT_THE_END:
+        row |= _over_seeds(quantity, [result.epochs[-1][quantity] for result in finished])
+    for quantity in OVER_TRAINING:
+        means = [fmean(epoch[quantity] for epoch in result.epochs) for result in finished]
+        row |= _over_seeds(f"{quantity}_over_training", means)
     return row
+
+
+def _over_seeds(name: str, values: list[float]) -> Summary:
+    return {
+        name: fmean(values) if values else None,
+        f"{name}_std": stdev(values) if len(values) > 1 else None,
+    }

@@ -1,15 +1,16 @@
 """Runs an experiment to the end, or from where it was left."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch.distributed as dist
+from torch.distributed import ProcessGroup
 
-from ._files import write_text
-from .experiment import Experiment
-from .launch import EpochDone, Event, OnEvent, RunDone, RunStarted, launch, torchrun_group, under_torchrun
+from gossamer._files import write_text
+
+from .experiment import Experiment, Run
+from .launch import EpochDone, Event, OnEvent, RunDone, RunStarted, SweepStarted, launch, torchrun_group, under_torchrun
 from .report import write_report
 from .store import RunResult, Store
 from .summary import Summary, summarize
@@ -48,51 +49,41 @@ def run(experiment: Experiment, out: Path | str = "results", on_event: OnEvent =
         results = gossamer.bench.run(Experiment(graphs=("ring", "torus"), workers=8))
         print(results.summary, results.report)
     """
-    if experiment.engine == "processes" and under_torchrun():
-        return _run_under_torchrun(experiment, out, on_event)
-    store = Store(out, experiment)
-    with store.lock():
-        launch(
-            [r for r in experiment.runs() if not store.is_done(r)],
-            lambda event: _keep(store, event, on_event),
-            store.checkpoint,
-        )
-        return _conclude(store)
-
-
-def _run_under_torchrun(experiment: Experiment, out: Path | str, on_event: OnEvent) -> Results:
-    """All processes train; rank 0 alone writes, and says what is left to do."""
-    group = torchrun_group()
-    if group.size() != experiment.workers:
-        raise ValueError(
-            f"torchrun has made {group.size()} processes, but the experiment has {experiment.workers} workers: "
-            f"leave --workers out, or start torchrun with --nproc-per-node {experiment.workers}"
-        )
-    if group.rank() != 0:
-        todo: list[list[int]] = [[]]
-        dist.broadcast_object_list(todo, src=0)
-        runs = experiment.runs()
-        launch([runs[i] for i in todo[0]], lambda event: None, lambda run: Path(os.devnull))
+    group = torchrun_group(experiment.workers) if experiment.engine == "processes" and under_torchrun() else None
+    if group is not None and group.rank() != 0:  # rank 0 alone writes, and says what is left to do
+        launch(_agree(group, []), lambda event: None)
         return Results(experiment=experiment, folder=Path(out), runs=[])
     store = Store(out, experiment)
     with store.lock():
         runs = experiment.runs()
-        left = [i for i, r in enumerate(runs) if not store.is_done(r)]
-        dist.broadcast_object_list([left], src=0)
-        launch([runs[i] for i in left], lambda event: _keep(store, event, on_event), store.checkpoint)
+        left = [run for run in runs if not store.is_done(run)]
+        if group is not None:
+            left = _agree(group, left)
+
+        def keep(event: Event) -> None:
+            _file(store, event)
+            on_event(event)
+
+        keep(SweepStarted(left, len(runs) - len(left)))
+        launch(left, keep, store.checkpoint)
         return _conclude(store)
 
 
-def _keep(store: Store, event: Event, on_event: OnEvent) -> None:
-    """File what happened before telling of it."""
+def _agree(group: ProcessGroup, runs: list[Run]) -> list[Run]:
+    """What rank 0 says, on every rank."""
+    told = [runs]
+    dist.broadcast_object_list(told, src=0, group=group)
+    return told[0]
+
+
+def _file(store: Store, event: Event) -> None:
     match event:
         case RunStarted(run):
             store.begin(run)
         case RunDone(run, outcome):
             store.finish(run, outcome)
-        case EpochDone():
+        case SweepStarted() | EpochDone():
             pass
-    on_event(event)
 
 
 def _conclude(store: Store) -> Results:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from gossamer._files import write_whole
 from gossamer.engines import Engine, StackedEngine, SynchronousEngine
 from gossamer.tasks import Dataset, Task
 
-from ._files import write_whole
 from .experiment import CENTRALIZED, Run, make_algorithm, task_of
 from .learning_rate import learning_rate
 from .sharding import batches
@@ -64,9 +64,7 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
         )
     torch.manual_seed(run.seed * run.workers + group.rank())  # from here on each replica draws numbers of its own
     optimizer = task.optimizer(model.parameters(), run.lr)
-    return SynchronousEngine(
-        model, optimizer, algorithm=algorithm, schedule=schedule, group=group, loss=task.loss
-    )
+    return SynchronousEngine(model, optimizer, algorithm=algorithm, schedule=schedule, group=group, loss=task.loss)
 
 
 def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, checkpoint: Path | None = None) -> Outcome:
@@ -111,9 +109,9 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, checkpoint: Path | Non
 
 def _train_epoch(run: Run, engine: Engine, data: Dataset, epoch: int) -> Tensor:
     """The losses `[N, steps]` of one epoch."""
-    indices = batches(
-        data.num_train, workers=run.workers, batch_size=run.batch_size, seed=run.seed, epoch=epoch
-    ).to(run.device)
+    indices = batches(data.num_train, workers=run.workers, batch_size=run.batch_size, seed=run.seed, epoch=epoch).to(
+        run.device
+    )
     losses = []
     for i, here in enumerate(indices[:, engine.local]):
         engine.set_lr(
@@ -146,7 +144,7 @@ def _evaluate(task: Task, engine: Engine, data: Dataset) -> Row:
     num_local = engine.local.stop - engine.local.start
     at_once = max(_EVALUATE_AT_ONCE // num_local, 1)
     for inputs, targets in zip(
-        data.test_inputs.split(at_once), data.test_targets.split(at_once), strict=True
+        torch.split(data.test_inputs, at_once), torch.split(data.test_targets, at_once), strict=True
     ):
         averaged.append(task.correct(engine.averaged_outputs(inputs), targets))
         single.append(task.correct(engine.outputs(inputs), targets))

@@ -53,8 +53,8 @@ class AroundStep:
         self.num_steps = 0
         names = {id(parameter): name for name, parameter in parameters.items()}
         self.tensor_names = tuple(names[id(p)] for replica in self.replicas for p in replica.parameters)
-        self._buffers = buffers
-        self._mixer = mixer
+        self.buffers = buffers
+        self.mixer = mixer
         self._hooks = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -62,7 +62,7 @@ class AroundStep:
 
     @property
     def bytes_sent(self) -> float:
-        return self._mixer.bytes_sent
+        return self.mixer.bytes_sent
 
     def set_lr(self, lr: float) -> None:
         for param_group in self.optimizer.param_groups:
@@ -70,14 +70,14 @@ class AroundStep:
 
     @torch.no_grad()
     def _before(self, *_: Any) -> None:
-        mix = self._mixer.at(self.schedule(self.num_steps))
+        mix = self.mixer.at(self.schedule(self.num_steps))
         for replica in self.replicas:
             self.algorithm.before_step(replica, mix)
 
     @torch.no_grad()
     def _after(self, *_: Any) -> None:
         step = self.num_steps
-        mix = self._mixer.at(self.schedule(step))
+        mix = self.mixer.at(self.schedule(step))
         self.num_steps = step + 1
         for probe in self.probes:
             probe(step)
@@ -91,7 +91,7 @@ class AroundStep:
             "num_steps": self.num_steps,
             "bytes_sent": self.bytes_sent,
             "replicas": [replica.state_dict() for replica in self.replicas],
-            "buffers": dict(self._buffers),
+            "buffers": dict(self.buffers),
             "optimizer": self.optimizer.state_dict(),
         }
 
@@ -99,10 +99,10 @@ class AroundStep:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self.num_steps = saved["num_steps"]
-        self._mixer.bytes_sent = saved["bytes_sent"]
+        self.mixer.bytes_sent = saved["bytes_sent"]
         for replica, state in zip(self.replicas, saved["replicas"], strict=True):
             replica.load_state_dict(state)
-        for name, buffer in self._buffers.items():
+        for name, buffer in self.buffers.items():
             buffer.copy_(saved["buffers"][name])
         self.optimizer.load_state_dict(saved["optimizer"])
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,25 +60,22 @@ class FlatReplica:
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         return [
-            flat[..., span].view(parameter.shape)
-            for parameter, span in zip(self.parameters, self.spans, strict=True)
+            flat[..., span].view(parameter.shape) for parameter, span in zip(self.parameters, self.spans, strict=True)
         ]
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything a later `load_state_dict` needs to go on as if nothing had happened."""
         finished = {name: exchange.wait() for name, exchange in self.pending.items()}
         self.pending = {name: Arrived(values) for name, values in finished.items()}
         return {"step": self.step, "params": self.params, "state": dict(self.state), "arrived": finished}
 
-    def load_state_dict(self, saved: dict[str, object]) -> None:
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
-        params, step, state, arrived = (saved[key] for key in ("params", "step", "state", "arrived"))
-        assert isinstance(params, Tensor) and isinstance(step, int)
-        assert isinstance(state, dict) and isinstance(arrived, dict)
-        self.step = step
-        self.params.copy_(params)
-        self.state = {name: values.to(self.params.device) for name, values in state.items()}
-        self.pending = {name: Arrived(values.to(self.params.device)) for name, values in arrived.items()}
+        device = self.params.device
+        self.step = saved["step"]
+        self.params.copy_(saved["params"])
+        self.state = {name: values.to(device) for name, values in saved["state"].items()}
+        self.pending = {name: Arrived(values.to(device)) for name, values in saved["arrived"].items()}
 
 
 @dataclass(frozen=True)
@@ -91,9 +89,7 @@ class Arrived:
         return self.values
 
 
-def flatten(
-    parameters: Iterable[torch.nn.Parameter], lead: tuple[int, ...] = ()
-) -> list[FlatReplica]:
+def flatten(parameters: Iterable[torch.nn.Parameter], lead: tuple[int, ...] = ()) -> list[FlatReplica]:
     """One `FlatReplica` for each (dtype, device) among the parameters; a parameter given twice counts once."""
     by_kind: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
     for parameter in dict.fromkeys(parameters):

@@ -1,6 +1,6 @@
 """The stacked engine: N replicas of any `nn.Module` on one device, in one tensor each."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +23,9 @@ _NOT_ELEMENTWISE = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
 class StackedEngine(AroundStep):
     """Trains `num_replicas` copies of `model`, each on data of its own, as one program.
 
-    Every parameter and buffer gets a leading axis of N. The sum of the N losses has as its gradient the N separate
-    gradients, and an elementwise optimizer over stacked parameters *is* N optimizers, so nothing but `mix` lets
-    one replica see another. `model` is the template: its own values are copied N times at the start and never changed.
+    Every parameter and buffer gets a leading axis of N. The gradient of the sum of N losses is N separate gradients,
+    and an elementwise optimizer over stacked parameters *is* N optimizers, so nothing but `mix` lets one replica
+    see another. `model` is the template: its values are copied N times at the start and it is never changed.
     Random numbers (dropout) differ from replica to replica.
     """
 
@@ -48,12 +48,12 @@ class StackedEngine(AroundStep):
         self.model = model.to(device)
         self.loss = loss
         self._n = num_replicas
-        self._trained = {
+        self.parameters: dict[str, nn.Parameter] = {
             name: nn.Parameter(_stack(p, num_replicas)) for name, p in model.named_parameters() if p.requires_grad
         }
         self._frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
-        self._buffers: dict[str, Tensor] = {name: _stack(buffer, num_replicas) for name, buffer in model.named_buffers()}
-        stepper = optimizer(self._trained.values())
+        self.buffers = {name: _stack(buffer, num_replicas) for name, buffer in model.named_buffers()}
+        stepper = optimizer(self.parameters.values())
         if type(stepper).__name__ in _NOT_ELEMENTWISE:
             raise ValueError(
                 f"{type(stepper).__name__} looks at whole tensors, so stacked replicas would see each other: "
@@ -61,8 +61,8 @@ class StackedEngine(AroundStep):
             )
         super().__init__(
             stepper,
-            self._trained,
-            self._buffers,
+            self.parameters,
+            self.buffers,
             algorithm=algorithm,
             schedule=schedule,
             mixer=StackedMix(),
@@ -84,39 +84,39 @@ class StackedEngine(AroundStep):
         self.model.train()
         self.optimizer.zero_grad()
         losses, buffers = vmap(self._loss_of_one, randomness="different")(
-            self._trained, self._buffers, inputs, targets
+            self.parameters, self.buffers, inputs, targets
         )
-        losses.sum().backward()
+        losses.sum().backward()  # type: ignore[no-untyped-call]
         self._keep(buffers)
         self.optimizer.step()
-        return losses.detach()  # type: ignore[no-any-return]
+        return losses.detach()
 
     def _loss_of_one(
-        self, trained: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor, targets: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+        self, trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         said = functional_call(self.model, {**self._frozen, **trained, **buffers}, (inputs,))
         return self.loss(said, targets), buffers
 
     @torch.no_grad()
-    def _keep(self, buffers: dict[str, Tensor]) -> None:
+    def _keep(self, buffers: Mapping[str, Tensor]) -> None:
         """Take over what a layer (batch norm) has written into its buffers during the forward pass."""
         for name, buffer in buffers.items():
-            if buffer is not self._buffers[name]:
-                self._buffers[name].copy_(buffer)
+            if buffer is not self.buffers[name]:
+                self.buffers[name].copy_(buffer)
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
         self.model.eval()
-        said: Tensor = vmap(self._output_of_one, in_dims=(0, 0, None))(self._trained, self._buffers, inputs)
+        said: Tensor = vmap(self._output_of_one, in_dims=(0, 0, None))(self.parameters, self.buffers, inputs)
         return said
 
     @torch.no_grad()
     def averaged_outputs(self, inputs: Tensor) -> Tensor:
         self.model.eval()
-        mean = {name: _mean_of_replicas(tensor) for name, tensor in {**self._trained, **self._buffers}.items()}
+        mean = {name: _mean_of_replicas(tensor) for name, tensor in {**self.parameters, **self.buffers}.items()}
         return self._output_of_one(mean, {}, inputs)
 
-    def _output_of_one(self, trained: dict[str, Tensor], buffers: dict[str, Tensor], inputs: Tensor) -> Tensor:
+    def _output_of_one(self, trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         said: Tensor = functional_call(self.model, {**self._frozen, **trained, **buffers}, (inputs,))
         return said
 

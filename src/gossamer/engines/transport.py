@@ -3,12 +3,13 @@
 import json
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import NoReturn, TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Work
+from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Work  # type: ignore[attr-defined]
 
 from gossamer.topologies import Mixing
 
@@ -107,7 +108,8 @@ class Transport:
         if members not in self._subgroups:
             store = PrefixStore(f"gossamer/group/{'-'.join(map(str, members))}", self.group.get_group_store())
             self._subgroups[members] = self._attempt(
-                lambda: ProcessGroupGloo(store, members.index(self.rank), len(members), self._timeout), *members
+                lambda: ProcessGroupGloo(store, members.index(self.rank), len(members), self._timeout),
+                *members,
             )
         return self._subgroups[members]
 
@@ -152,24 +154,26 @@ class Transport:
         ) from error
 
     def _find_culprit(self, others: list[int]) -> tuple[int, int | None]:
-        """(the rank at fault, who said so). A peer that says nothing within the grace time is at fault."""
-        deadline = time.monotonic() + _GRACE_S
-        while time.monotonic() < deadline:
+        """(the rank at fault, who said so).
+
+        A peer that says nothing within the grace time is at fault. One that has given up too is not: it is
+        asked whom it blames, for which it may need a grace time of its own.
+        """
+        started = time.monotonic()
+        while (waited_s := time.monotonic() - started) < 2 * _GRACE_S:
             for peer in others:
                 culprit = self._read_note("culprit", peer)
                 if culprit is not None and culprit != self.rank:
                     return culprit, peer
-            if all(self._read_note("present", peer) is not None for peer in others):
-                break
+            missing = [peer for peer in others if self._read_note("present", peer) is None]
+            if missing and waited_s > _GRACE_S:
+                return missing[0], None
             time.sleep(0.02)
-        missing = [peer for peer in others if self._read_note("present", peer) is None]
-        return (missing or others)[0], None
+        return others[0], None
 
     def _leave_note(self, kind: str, value: int) -> None:
-        try:
+        with suppress(RuntimeError):  # the store went down with the rank that hosts it: nobody can read the note
             self._notes.set(f"{kind}/{self.rank}", json.dumps(value))
-        except RuntimeError:
-            pass  # the store went down with the rank that hosts it: nobody is left to read the note
 
     def _read_note(self, kind: str, rank: int) -> int | None:
         key = f"{kind}/{rank}"
@@ -214,7 +218,7 @@ class GroupMean:
         self._members = members
         self._sum = values.clone(memory_format=torch.contiguous_format)
         self.bytes_sent = 2 * (len(members) - 1) / len(members) * values.nbytes
-        self._work = transport.subgroup(members).allreduce([self._sum])
+        self._work: Work = transport.subgroup(members).allreduce([self._sum])  # type: ignore[union-attr]
 
     def wait(self) -> Tensor:
         self._transport.wait_all(self._work, self._members)

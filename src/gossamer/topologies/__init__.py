@@ -13,6 +13,7 @@ A `Mixing` is a graph with weights, a `Schedule` a function from the step to a m
 from gossamer.topologies._ada import ada, ada_k
 from gossamer.topologies._base import base_graph
 from gossamer.topologies._draw import draw_schedule_svg, draw_svg
+from gossamer.topologies._facts import facts
 from gossamer.topologies._graphs import (
     complete,
     exponential,
@@ -54,6 +55,7 @@ __all__ = [
     "draw_svg",
     "erdos_renyi",
     "exponential",
+    "facts",
     "from_groups",
     "from_matrix",
     "from_networkx",

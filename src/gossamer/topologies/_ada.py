@@ -32,13 +32,9 @@ def ada(n: int, k0: int, gamma: float, k_min: int, steps_per_epoch: int) -> Sche
     lattice_degree(n, k_min, "k_min")
     steps_per_epoch = whole_number(steps_per_epoch, "steps_per_epoch", 1)
     if k_min > k0:
-        raise ValueError(
-            f"Ada thins the graph out from k0 to k_min, got k0={k0} < k_min={k_min}; take k_min ≤ {k0}"
-        )
+        raise ValueError(f"Ada thins the graph out from k0 to k_min, got k0={k0} < k_min={k_min}; take k_min ≤ {k0}")
     if not (gamma >= 0 and math.isfinite(gamma)):
-        raise ValueError(
-            f"gamma is how many neighbours Ada drops an epoch and must be 0 or more, got gamma={gamma}"
-        )
+        raise ValueError(f"gamma is how many neighbours Ada drops an epoch and must be 0 or more, got gamma={gamma}")
     settled = _first_epoch_at(k_min, k0, gamma) * steps_per_epoch
     return Schedule(
         name=f"ada:k0={k0}:gamma={gamma:g}:k_min={k_min}",

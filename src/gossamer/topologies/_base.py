@@ -91,9 +91,7 @@ def _simple(nodes: Sequence[int], k: int) -> list[Step]:
     """The simple Base-(k+1) graph: n = Σ_l a_l (k+1)^{p_l}, a block V_l of workers for every digit a_l."""
     if _fewest_factors(len(nodes), k + 1) is not None:
         return _hyper_hypercube(nodes, k)
-    blocks: list[
-        list[Sequence[int]]
-    ] = []  # blocks[l][a]: the a-th part of V_l, (k+1)^{p_l} workers; largest first
+    blocks: list[list[Sequence[int]]] = []  # blocks[l][a]: the a-th part of V_l, (k+1)^{p_l} workers; largest first
     begin = 0
     for power, digit in _digits(len(nodes), k + 1):
         size = (k + 1) ** power

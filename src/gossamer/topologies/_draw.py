@@ -185,12 +185,7 @@ def _layout(mixing: Mixing, size: float) -> Layout:
 
 
 def _hub(mixing: Mixing) -> int | None:
-    if (
-        mixing.n < 4
-        or not mixing.is_two_way
-        or mixing.num_edges != mixing.n - 1
-        or mixing.degree != mixing.n - 1
-    ):
+    if mixing.n < 4 or not mixing.is_two_way or mixing.num_edges != mixing.n - 1 or mixing.degree != mixing.n - 1:
         return None
     return max(range(mixing.n), key=lambda rank: len(mixing.neighbors(rank)))
 

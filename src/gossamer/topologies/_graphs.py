@@ -62,9 +62,7 @@ def lattice_degree(n: int, k: int, what: str = "k") -> int:
     """
     k = whole_number(k, what, 0)
     if k >= n:
-        raise ValueError(
-            f"{what}={k} neighbours need more than {k} workers, got n={n}; take {what} ≤ {n - 1}"
-        )
+        raise ValueError(f"{what}={k} neighbours need more than {k} workers, got n={n}; take {what} ≤ {n - 1}")
     if k < min(2, n - 1):
         raise ValueError(f"{what}={k} leaves {n} workers disconnected; take {what} ≥ {min(2, n - 1)}")
     return k if k == n - 1 else k - k % 2
@@ -91,9 +89,7 @@ def torus(size: int, cols: int | None = None, /) -> Mixing:
         rows = _most_square_rows(n)
         if rows == 1 and n > 3:
             # Next to a prime from 5 on stand two even numbers, and those have two rows at least.
-            raise ValueError(
-                f"{n} workers form no torus, as {n} is prime; take {n - 1} or {n + 1} workers, or a ring"
-            )
+            raise ValueError(f"{n} workers form no torus, as {n} is prime; take {n - 1} or {n + 1} workers, or a ring")
         return _grid("torus", rows, n // rows)
     rows = whole_number(size, "the rows of a torus", 1)
     cols = whole_number(cols, "the columns of a torus", 1)
@@ -195,9 +191,7 @@ def from_networkx(graph: networkx.Graph[Any], *, name: str | None = None) -> Mix
     return _connected(undirected(name, n, np.array(edges, dtype=np.int64).reshape(-1, 2)))
 
 
-def from_matrix(
-    W: ArrayLike | sparray | spmatrix, name: str = "matrix", *, allow_disconnected: bool = False
-) -> Mixing:
+def from_matrix(W: ArrayLike | sparray | spmatrix, name: str = "matrix", *, allow_disconnected: bool = False) -> Mixing:
     """The mixing with the given weights, dense or sparse: replica i takes Σ_j W_ij x_j. Rows must sum to one.
 
     A disconnected graph never reaches consensus and is refused, unless `allow_disconnected` says that it is a

@@ -50,18 +50,14 @@ class Mixing:
     def __post_init__(self) -> None:
         shape = self.weights.shape
         if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
-            raise ValueError(
-                f"the weights of {self.name!r} must be a square matrix [N, N], got shape {shape}"
-            )
+            raise ValueError(f"the weights of {self.name!r} must be a square matrix [N, N], got shape {shape}")
         weights: Weights = self.weights.tocsr().astype(np.float64, copy=False)
         weights.sum_duplicates()  # also sorts
         weights.eliminate_zeros()
         # Extremes rather than tests of every weight: no temporary copies, and NaN and infinity show in them.
         least, most = (weights.data.min(), weights.data.max()) if weights.nnz else (0.0, 0.0)
         if not (np.isfinite(least) and np.isfinite(most)):
-            raise ValueError(
-                f"the weights of {self.name!r} contain NaN or infinity; every weight must be a number"
-            )
+            raise ValueError(f"the weights of {self.name!r} contain NaN or infinity; every weight must be a number")
         if least < 0:
             at = int(weights.data.argmin())
             row = int(np.searchsorted(weights.indptr, at, side="right")) - 1
@@ -125,19 +121,14 @@ class Mixing:
         if self.is_complete:
             return True
         mine, transposed = self.weights, self._transposed
-        return bool(
-            np.array_equal(mine.indptr, transposed.indptr)
-            and np.array_equal(mine.indices, transposed.indices)
-        )
+        return bool(np.array_equal(mine.indptr, transposed.indptr) and np.array_equal(mine.indices, transposed.indices))
 
     @cached_property
     def is_symmetric(self) -> bool:
         """Whether W = Wᵀ."""
         if self.is_complete:
             return True
-        return self.is_two_way and bool(
-            (np.abs(self.weights.data - self._transposed.data) <= SAME_WEIGHT).all()
-        )
+        return self.is_two_way and bool((np.abs(self.weights.data - self._transposed.data) <= SAME_WEIGHT).all())
 
     @cached_property
     def is_doubly_stochastic(self) -> bool:

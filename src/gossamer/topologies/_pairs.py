@@ -106,9 +106,7 @@ def alternating_exponential_ring(n: int, local_size: int = 1) -> Schedule:
             groups: list[list[int]] = []
             for count, (a, b) in enumerate(pairs):
                 joint = count % 2 == together
-                groups += (
-                    [nodes[[a, b]].ravel().tolist()] if joint else [nodes[a].tolist(), nodes[b].tolist()]
-                )
+                groups += [nodes[[a, b]].ravel().tolist()] if joint else [nodes[a].tolist(), nodes[b].tolist()]
             stages.append(from_groups(n, groups, f"nodes {distance} apart, phase {together + 1}"))
     return cycle(stages, name=name)
 

@@ -30,15 +30,11 @@ def random_regular(n: int, degree: int, seed: int = 0) -> Mixing:
     seed = whole_number(seed, "the seed of a random regular graph", 0)
     name = f"random-regular:degree={degree}:seed={seed}"
     if degree >= n:
-        raise ValueError(
-            f"degree={degree} needs more than {degree} workers, got n={n}; take degree ≤ {n - 1}"
-        )
+        raise ValueError(f"degree={degree} needs more than {degree} workers, got n={n}; take degree ≤ {n - 1}")
     if degree == n - 1:
         return everybody(name, n)
     if degree < 2:
-        raise ValueError(
-            f"{n} workers of degree={degree} cannot be connected; take degree ≥ 2, or random-matching"
-        )
+        raise ValueError(f"{n} workers of degree={degree} cannot be connected; take degree ≥ 2, or random-matching")
     if n * degree % 2:
         raise ValueError(
             f"n·degree must be even, as every edge has two ends, got n={n}, degree={degree}; "
@@ -48,14 +44,10 @@ def random_regular(n: int, degree: int, seed: int = 0) -> Mixing:
         mixing = undirected(name, n, _regular_edges(n, degree, np.random.default_rng([seed, attempt])))
         if mixing.is_connected:
             return mixing
-    raise ValueError(
-        f"no connected graph of n={n}, degree={degree} in {ATTEMPTS} draws from seed={seed}; try another"
-    )
+    raise ValueError(f"no connected graph of n={n}, degree={degree} in {ATTEMPTS} draws from seed={seed}; try another")
 
 
-def _regular_edges(
-    n: int, degree: int, rng: np.random.Generator
-) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _regular_edges(n: int, degree: int, rng: np.random.Generator) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     if degree == 2:  # a connected graph of degree 2 is one cycle: draw its order rather than hope for it
         order = rng.permutation(n)
         return np.stack([order, np.roll(order, 1)], axis=1)

@@ -6,12 +6,11 @@ the parameters that a spec may set. To add a family, add a function and a line t
 
 from __future__ import annotations
 
-import difflib
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from gossamer._names import Spec, lookup
 from gossamer.topologies import _ada, _base, _graphs, _pairs, _random_graphs
 from gossamer.topologies._checks import num_workers, whole_number
 from gossamer.topologies._mixing import Mixing
@@ -35,15 +34,11 @@ def _ring_lattice(n: int, *, k: int | None = None) -> Mixing:
 def _torus(n: int, *, rows: int | None = None, cols: int | None = None) -> Mixing:
     if rows is None and cols is None:
         return _graphs.torus(n)
-    given = " and ".join(
-        f"{what}={value}" for what, value in (("rows", rows), ("cols", cols)) if value is not None
-    )
+    given = " and ".join(f"{what}={value}" for what, value in (("rows", rows), ("cols", cols)) if value is not None)
     rows = rows if rows is not None else n // max(cols or 1, 1)
     cols = cols if cols is not None else n // max(rows, 1)
     if rows * cols != n:
-        raise ValueError(
-            f"a torus with {given} does not have n={n} workers; take rows and cols with rows·cols = {n}"
-        )
+        raise ValueError(f"a torus with {given} does not have n={n} workers; take rows and cols with rows·cols = {n}")
     return _graphs.torus(rows, cols)
 
 
@@ -87,15 +82,9 @@ FAMILIES: dict[str, Family] = {
         _pairs.one_peer_exponential, "pairs 1, 2, 4 … apart in turn, exact after log₂n steps (powers of two)"
     ),
     "base-2": Family(partial(_base.base_graph, k=1), "one neighbour a step, exact after one period, any n"),
-    "base-3": Family(
-        partial(_base.base_graph, k=2), "up to two neighbours a step, exact after one period, any n"
-    ),
-    "base-4": Family(
-        partial(_base.base_graph, k=3), "up to three neighbours a step, exact after one period, any n"
-    ),
-    "base-5": Family(
-        partial(_base.base_graph, k=4), "up to four neighbours a step, exact after one period, any n"
-    ),
+    "base-3": Family(partial(_base.base_graph, k=2), "up to two neighbours a step, exact after one period, any n"),
+    "base-4": Family(partial(_base.base_graph, k=3), "up to three neighbours a step, exact after one period, any n"),
+    "base-5": Family(partial(_base.base_graph, k=4), "up to four neighbours a step, exact after one period, any n"),
     "alternating-ring": Family(_pairs.alternating_ring, "a ring as alternating pairs (even n)"),
     "alternating-exponential-ring": Family(
         _pairs.alternating_exponential_ring, "pairs of nodes 1, 2, 4 … apart, jointly and within in turn"
@@ -119,7 +108,7 @@ def describe(name: str) -> str:
     >>> describe("ring-lattice:k=4")
     'a circle: the k nearest'
     """
-    return FAMILIES[_known(name.split(":")[0])].summary
+    return lookup("graph", Spec.parse("graph", name).name, FAMILIES).summary
 
 
 def build(
@@ -146,58 +135,8 @@ def build(
         ...
     ValueError: unknown graph 'rign', did you mean 'ring'? Known: complete, exponential, torus, ring, ...
     """
-    name, *settings = spec.strip().split(":")
-    name = _known(name)
-    num_workers(n, f"{name!r}")
-    make = FAMILIES[name].make
-    takes = _parameters(make)
-    context = {"steps_per_epoch": steps_per_epoch, "epochs": epochs, "local_size": local_size, "seed": seed}
-    arguments: dict[str, float | int] = {
-        key: value for key, value in context.items() if key in takes and value is not None
-    }
-    arguments |= _parse(spec, settings, takes)
-    made = make(n, **arguments)
+    parsed = Spec.parse("graph", spec)
+    family = lookup("graph", parsed.name, FAMILIES)
+    num_workers(n, f"{parsed.name!r}")
+    made = parsed.call(family.make, n, steps_per_epoch=steps_per_epoch, epochs=epochs, local_size=local_size, seed=seed)
     return constant(made) if isinstance(made, Mixing) else made
-
-
-def _known(name: str) -> str:
-    name = name.strip().lower().replace("_", "-")
-    if name in FAMILIES:
-        return name
-    near = difflib.get_close_matches(name, FAMILIES, n=1, cutoff=0.5)
-    hint = f", did you mean {near[0]!r}?" if near else ";"
-    raise ValueError(f"unknown graph {name!r}{hint} Known: {', '.join(FAMILIES)}")
-
-
-def _parameters(make: Callable[..., Mixing | Schedule]) -> dict[str, type]:
-    """The parameters of a family and whether each is a whole number, as its signature says."""
-    if isinstance(make, partial):  # what is bound already is part of the name
-        return {}
-    _, *parameters = inspect.signature(make).parameters.values()
-    return {
-        p.name: int if str(p.annotation).startswith("int") else float
-        for p in parameters
-        if p.kind != p.POSITIONAL_ONLY
-    }
-
-
-def _parse(spec: str, settings: list[str], takes: dict[str, type]) -> dict[str, float | int]:
-    listed = ", ".join(
-        f"{key} ({'whole number' if kind is int else 'number'})" for key, kind in takes.items()
-    )
-    remedy = f"it takes {listed}" if takes else "it takes no parameters"
-    found: dict[str, float | int] = {}
-    for setting in settings:
-        key, equals, text = (piece.strip() for piece in setting.partition("="))
-        if not equals:
-            raise ValueError(f"{setting!r} in the graph {spec!r} is not of the form key=value; {remedy}")
-        if key not in takes:
-            raise ValueError(f"the graph {spec!r} sets {key!r}, which it does not know; {remedy}")
-        if key in found:
-            raise ValueError(f"the graph {spec!r} sets {key!r} twice; set it once")
-        try:
-            found[key] = takes[key](text)
-        except ValueError:
-            kind = "a whole number" if takes[key] is int else "a number"
-            raise ValueError(f"{key}={text} in the graph {spec!r} is not {kind}; {remedy}") from None
-    return found

@@ -64,9 +64,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.period is None and self.figures_over is None:
-            raise ValueError(
-                f"the schedule {self.name!r} has no period, so figures_over must name its typical steps"
-            )
+            raise ValueError(f"the schedule {self.name!r} has no period, so figures_over must name its typical steps")
 
     def __call__(self, step: int) -> Mixing:
         """The mixing of `step`, counted from 0."""
@@ -205,9 +203,7 @@ def piecewise(parts: Sequence[tuple[int, Mixing | Schedule]], name: str | None =
         raise ValueError("a piecewise schedule needs at least one part (0, mixing)")
     starts = tuple(whole_number(start, "the start of a part", 0) for start, _ in parts)
     if starts[0] != 0 or any(later <= earlier for earlier, later in pairwise(starts)):
-        raise ValueError(
-            f"the starts of a piecewise schedule must begin with 0 and increase, got {list(starts)}"
-        )
+        raise ValueError(f"the starts of a piecewise schedule must begin with 0 and increase, got {list(starts)}")
     name = name or " then ".join(part.name for _, part in parts)
     n = _common_size(name, [part for _, part in parts])
     *passing, last = [part for _, part in parts]
@@ -227,9 +223,7 @@ def piecewise(parts: Sequence[tuple[int, Mixing | Schedule]], name: str | None =
 def _common_size(name: str, parts: Sequence[Mixing | Schedule]) -> int:
     sizes = [part.n for part in parts]
     if len(set(sizes)) > 1:
-        raise ValueError(
-            f"the parts of {name!r} are for different numbers of workers: {sizes}; they must agree"
-        )
+        raise ValueError(f"the parts of {name!r} are for different numbers of workers: {sizes}; they must agree")
     return sizes[0]
 
 
@@ -253,8 +247,6 @@ def _by_start(starts: tuple[int, ...], pieces: tuple[Schedule, ...], step: int) 
     return pieces[at](step - starts[at])
 
 
-def _slow_parts(
-    starts: tuple[int, ...], pieces: tuple[Schedule, ...], schedule: Schedule, every: int
-) -> Schedule:
+def _slow_parts(starts: tuple[int, ...], pieces: tuple[Schedule, ...], schedule: Schedule, every: int) -> Schedule:
     slowed = [piece.per_round(every) for piece in pieces]
     return piecewise(list(zip(starts, slowed, strict=True)), name=schedule.name)

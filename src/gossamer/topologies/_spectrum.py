@@ -50,9 +50,7 @@ def gap_by_fourier(weights: Weights, shape: tuple[int, ...]) -> float:
     return _one_minus(float(np.sort(np.abs(translation_spectrum(weights, shape)))[-2]))
 
 
-def translation_spectrum(
-    weights: Weights, shape: tuple[int, ...]
-) -> np.ndarray[tuple[int], np.dtype[np.complex128]]:
+def translation_spectrum(weights: Weights, shape: tuple[int, ...]) -> np.ndarray[tuple[int], np.dtype[np.complex128]]:
     """All eigenvalues of translation-invariant weights; the first one is λ = 1, of the mean."""
     first_row = weights[[0], :].toarray().reshape(shape)
     return np.fft.fftn(first_row).ravel()
@@ -76,9 +74,7 @@ def gap_by_eigenvalues(weights: Weights, *, symmetric: bool) -> float:
         start = np.random.default_rng(0).standard_normal(n)  # fixed, so that the answer is bitwise the same
         solver = eigsh if symmetric else eigs
         try:
-            largest = solver(
-                operator, k=1, which="LM", v0=start, ncv=48, maxiter=200, return_eigenvectors=False
-            )
+            largest = solver(operator, k=1, which="LM", v0=start, ncv=48, maxiter=200, return_eigenvectors=False)
             return _one_minus(float(np.abs(largest).max()))
         except ArpackError:  # no convergence: eigenvalues too close together (a long path)
             pass

@@ -66,9 +66,7 @@ def undirected(name: str, n: int, ends: Ints) -> Mixing:
     return weighted_edges(name, n, a, b, 1.0 / (1.0 + np.maximum(degrees[a], degrees[b])))
 
 
-def weighted_edges(
-    name: str, n: int, a: Ints, b: Ints, weight: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> Mixing:
+def weighted_edges(name: str, n: int, a: Ints, b: Ints, weight: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Mixing:
     """Symmetric weights on the edges (a, b), each named once; every replica keeps what its edges leave.
 
     >>> weighted_edges("pair", 2, np.array([0]), np.array([1]), np.array([0.25])).matrix()
@@ -127,8 +125,6 @@ def _uniform_rows(sources: np.ndarray[tuple[int, int], np.dtype[np.int32]]) -> W
     return csr_array((np.full(n * width, 1.0 / width), sources.ravel(), ends), shape=(n, n))
 
 
-def _from_triples(
-    n: int, rows: Ints, columns: Ints, values: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> Weights:
+def _from_triples(n: int, rows: Ints, columns: Ints, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Weights:
     places = (rows.astype(np.int32), columns.astype(np.int32))
     return coo_array((values, places), shape=(n, n)).tocsr()

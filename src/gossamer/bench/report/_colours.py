@@ -50,9 +50,7 @@ def lasting(place: int, number: int) -> Colour:
     """For the graph at `place` of `number`, the densest first, that do not change over time."""
     last = len(_DENSE_TO_SPARSE["light"]) - 1
     at = _PICKS[number][place] if number in _PICKS else last * place / (number - 1)
-    return Colour(
-        f"--lasting-{place}", {theme: _between(colours, at) for theme, colours in _DENSE_TO_SPARSE.items()}
-    )
+    return Colour(f"--lasting-{place}", {theme: _between(colours, at) for theme, colours in _DENSE_TO_SPARSE.items()})
 
 
 def style_sheet(colours: Iterable[Colour], theme: str) -> str:

@@ -2,121 +2,128 @@
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from itertools import pairwise
 from typing import NamedTuple
 
-from ._groups import Group, training_mean
+from ._groups import Group
 from ._measures import AVERAGED, CONSENSUS
-from ._numbers import counted, listed, percent, points, scientific
+from ._numbers import counted, listed, plus_minus, points, scientific
+
+_MOST_NAMED = 3
+"""Differences spelled out at most: a lede is not a table."""
+
+_SAME_GAP = 1e-9
 
 
 class _Ending(NamedTuple):
-    """The final accuracy of a graph's averaged model: mean and standard deviation over seeds."""
+    """The final accuracy of a graph's averaged model over seeds."""
 
     group: Group
     mean: float
-    spread: float | None
+    variance: float | None
     """None with fewer than two seeds."""
+
+    @property
+    def level(self) -> str:
+        return f"{_with_spread(self.mean, self.variance)}\u00a0%"
 
 
 class _Difference(NamedTuple):
+    """How much higher one graph ends than the other; the variances of independent means add."""
+
     label: str
     value: float
-    spread: float | None
+    variance: float | None
 
     @property
     def is_within_spread(self) -> bool:
-        return self.spread is not None and abs(self.value) <= self.spread
+        return self.variance is not None and self.value**2 <= self.variance
 
     @property
-    def size(self) -> str:
-        return points(self.value) if self.spread is None else f"{points(self.value)} ± {points(self.spread)}"
+    def words(self) -> str:
+        if self.value == 0:
+            return "level with"
+        return f"{_with_spread(self.value, self.variance)} points {'below' if self.value < 0 else 'above'}"
+
+
+def _with_spread(value: float, variance: float | None) -> str:
+    return plus_minus(points(value), None if variance is None else points(math.sqrt(variance)))
 
 
 def finding(groups: Sequence[Group]) -> str:
-    """The finding: accuracy against the baseline, then how far replicas drift apart, then what diverged."""
+    """Accuracy against the baseline, then how far replicas drift apart, then what diverged."""
+    if not groups:
+        return "No run is over yet."
+    if not any(group.finished for group in groups):
+        return "Every run diverged: there is nothing to compare."
     return " ".join(filter(None, [_on_accuracy(groups), _on_consensus(groups), _on_divergence(groups)]))
 
 
 def _on_accuracy(groups: Sequence[Group]) -> str:
     endings = [_ending(group) for group in groups if group.finished]
-    if not endings:
-        return "" if groups else "No run is over yet."
-    workers = groups[0].runs[0].run.workers
-    where = "On one replica" if workers == 1 else f"On {workers} replicas"
+    num_workers = groups[0].runs[0].run.workers
+    where = "On one replica" if num_workers == 1 else f"On {num_workers} replicas"
     # Against the centralized baseline, or else against the graph that mixes best.
     base = max(endings, key=lambda ending: (ending.group.is_centralized, ending.group.gap))
     others = [_difference(ending, base) for ending in endings if ending is not base]
     if not others:
-        return f"{where}, {base.group.label} ends at {_level(base)} % accuracy{_seeds_behind(base)}."
-    return f"{where}, {_against(base, others)}"
-
-
-def _against(base: _Ending, others: list[_Difference]) -> str:
-    name = base.group.label
+        return f"{where}, {base.group.label} ends at {base.level} ({counted(len(base.group.finished), 'seed')})."
     within = [other.label for other in others if other.is_within_spread]
-    outside = sorted((other for other in others if not other.is_within_spread), key=lambda other: other.value)
-    if not outside:
-        subject = f"all of {listed(within)}" if len(within) > 1 else within[0]
-        return f"{subject} {_verb(within)} within the spread over seeds of {name} ({_level(base)} %)."
-    lowest, *rest = outside
-    said = [f"{lowest.label} ends {_distance(lowest)} {name} ({_level(base)} %)"]
-    said += [f"{other.label} {_distance(other).removesuffix(' of')}" for other in rest]
-    sentence = listed(said, most=3)
+    if len(within) == len(others):
+        there = f"within the spread over seeds of {base.group.label} ({base.level})"
+        return f"{where}, {listed(within)} {_is(within)} {there}."
+    outside = sorted((o for o in others if not o.is_within_spread), key=lambda other: -abs(other.value))
+    first, *rest = outside
+    said = [f"{first.label} ends {first.words} {base.group.label} ({base.level})"]
+    said += [f"{other.label} {other.words.removesuffix(' with')}" for other in rest[: _MOST_NAMED - 1]]
+    if left := len(rest) - len(said) + 1:
+        said.append(f"{counted(left, 'other')} less far off")
+    sentence = f"{where}, {listed(said)}"
     if within:
-        sentence += f"; {listed(within)} {_verb(within)} within the spread over seeds"
-    if any(other.spread is None for other in others):
-        sentence += ", with too few seeds to know the spread"
+        sentence += f"; {listed(within)} {_is(within)} within the spread over seeds"
+    if all(other.variance is None for other in others):
+        sentence += "; with one seed there is no spread to judge this by"
     return f"{sentence}."
 
 
-def _distance(difference: _Difference) -> str:
-    if difference.value == 0:
-        return "level with"
-    return f"{difference.size} points {'below' if difference.value < 0 else 'above'}"
-
-
 def _on_consensus(groups: Sequence[Group]) -> str:
-    drift = {}
-    for group in groups:
-        means = [mean for run in group.finished if (mean := training_mean(run, CONSENSUS)) is not None]
-        if means and not group.is_centralized and fmean(means) > 0:
-            drift[group.label] = (fmean(means), group)
-    if len(drift) < 2:
+    drifts = sorted(
+        ((drift, group) for group in groups if not group.is_centralized and (drift := group.over_training(CONSENSUS))),
+        key=lambda pair: pair[0],
+    )
+    if len(drifts) < 2:
         return ""
-    ordered = sorted(drift.values(), key=lambda pair: pair[0])
-    (least, closest), (most, furthest) = ordered[0], ordered[-1]
-    gaps = [group.gap for _, group in ordered if not group.changes]
-    is_ordered_by_gap = len(gaps) > 2 and all(a > b for a, b in zip(gaps, gaps[1:], strict=False))
-    law = "The better a graph mixes, the closer its replicas stay: over" if is_ordered_by_gap else "Over"
+    (least, closest), (most, furthest) = drifts[0], drifts[-1]
+    gaps = [group.gap for _, group in drifts if not group.changes]
+    is_ordered = all(closer >= further - _SAME_GAP for closer, further in pairwise(gaps))
+    has_law = len(gaps) > 2 and is_ordered and gaps[0] - gaps[-1] > _SAME_GAP
+    law = "The better a graph mixes, the closer its replicas stay: consensus" if has_law else "Consensus"
     return (
-        f"{law} the training they are {_times(most / least)} further apart on {furthest.label} than on "
-        f"{closest.label} (consensus distance {scientific(most)} against {scientific(least)})."
-        if is_ordered_by_gap
-        else f"{law} the training, replicas are {_times(most / least)} further apart on {furthest.label} than on "
-        f"{closest.label} (consensus distance {scientific(most)} against {scientific(least)})."
+        f"{law} distance over the training is {scientific(least)} on {closest.label} and {scientific(most)} on "
+        f"{furthest.label}."
     )
 
 
 def _on_divergence(groups: Sequence[Group]) -> str:
-    lost = [group for group in groups if not group.finished]
-    if groups and len(lost) == len(groups):
-        return "Every run diverged: there is nothing to compare."
-    said = [f"{group.label} diverged" for group in lost]
-    said += [
-        f"{len(group.diverged)} of {counted(len(group.runs), 'run')} on {group.label} diverged"
+    said = [
+        f"{group.label} ({len(group.diverged)} of {counted(len(group.runs), 'run')})"
         for group in groups
-        if group.finished and group.diverged
+        if group.diverged
     ]
-    return f"{listed(said)}.".capitalize() if said else ""
+    return f"Diverged: {listed(said)}." if said else ""
 
 
 def _ending(group: Group) -> _Ending:
-    values = [run.final[AVERAGED.key] for run in group.finished]
-    return _Ending(group, fmean(values), stdev(values) if len(values) > 1 else None)
+    spread = group.summary[f"{AVERAGED.key}_std"]
+    return _Ending(group, group.summary[AVERAGED.key], None if spread is None else spread**2)
 
 
 def _difference(ending: _Ending, base: _Ending) -> _Difference:
-    known = ending.spread is not None and base.spread is not None
-    spread = math.hypot(ending.spread, base.spread) if known else None  # type: ignore[arg-type]
-    return _Difference(ending.group.label, ending.mean - base.mean, spread)
+    variance = None
+    if ending.variance is not None and base.variance is not None:
+        variance = ending.variance + base.variance
+    return _Difference(ending.group.label, ending.mean - base.mean, variance)
+
+
+def _is(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"

@@ -9,9 +9,10 @@ from gossamer.topologies import Schedule
 
 from ..experiment import CENTRALIZED
 from ..store import RunResult
+from ..summary import Summary, summarize
 from ._colours import Colour, centralized, changing, lasting
 from ._measures import Measure
-from ._numbers import finite
+from ._numbers import finite, size
 
 Series = list[float | None]
 
@@ -26,7 +27,7 @@ class Curve:
     high: Series
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """All seeds of one graph, with the colour that it has everywhere."""
 
@@ -57,24 +58,25 @@ class Group:
         """The spectral gap of its graph (of the stage it ends with, where it changes)."""
         return self.schedule.spectral_gap()
 
-    def curve(self, measure: Measure, *, skip_zeros: bool = False) -> Curve:
-        """Over finished seeds only: a mean that loses a seed on the way would jump for no reason."""
+    def curve(self, measure: Measure, *, is_log: bool = False) -> Curve:
+        """Over finished seeds only: a mean that loses a seed on the way would jump. A log axis has no zeros."""
         rows = list(zip(*(run.epochs for run in self.finished), strict=True))
         values = [[row[measure.key] for row in seeds] for seeds in rows]
 
         def over(pick: Callable[[list[float]], float]) -> Series:
-            picked = [finite(pick(seeds)) for seeds in values]
-            return [value or None for value in picked] if skip_zeros else picked
+            picked = [pick(seeds) for seeds in values]
+            return [size(value) or None for value in picked] if is_log else [finite(value) for value in picked]
 
-        return Curve(
-            epochs=[seeds[0]["epoch"] for seeds in rows], mean=over(fmean), low=over(min), high=over(max)
-        )
+        return Curve(epochs=[seeds[0]["epoch"] for seeds in rows], mean=over(fmean), low=over(min), high=over(max))
 
+    @cached_property
+    def summary(self) -> Summary:
+        """Its final numbers over finished seeds."""
+        return summarize(self.runs)[0]
 
-def training_mean(run: RunResult, measure: Measure) -> float | None:
-    """The mean over the epochs of a run: consensus and dispersion end near zero whatever happened before."""
-    values = [value for row in run.epochs if (value := finite(row[measure.key])) is not None]
-    return fmean(values) if values else None
+    def over_training(self, measure: Measure) -> float | None:
+        """Mean over the epochs and over finished seeds."""
+        return size(self.summary[f"{measure.key}_over_training"])
 
 
 def group(runs: Sequence[RunResult]) -> list[Group]:
@@ -91,6 +93,4 @@ def group(runs: Sequence[RunResult]) -> list[Group]:
         **{label: changing(place) for place, label in enumerate(ada)},
         **{label: lasting(place, len(static)) for place, label in enumerate(static)},
     }
-    return [
-        Group(label, tuple(members), schedules[label], colours[label]) for label, members in by_label.items()
-    ]
+    return [Group(label, tuple(members), schedules[label], colours[label]) for label, members in by_label.items()]

@@ -67,4 +67,6 @@ INDEX = Measure(
 DISPERSIONS = (GINI, VARIATION, QUARTILES, INDEX)
 """Of the L2 norms v₁ … vₙ of one tensor on n replicas; a row of an epoch holds the mean over tensors."""
 
+SENT = Measure("bytes_sent", "sent per worker")
+
 DEFINED = (*ACCURACIES, CONSENSUS, *DISPERSIONS)

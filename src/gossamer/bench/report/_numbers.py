@@ -3,7 +3,11 @@
 import math
 
 MISSING = "–"
+ROUNDING = 1e-15
+"""Dispersion below this is the rounding of a sum over equal replicas: zero."""
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_TIES = "\u00a0"
+"""A space at which no line breaks."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -14,6 +18,16 @@ def finite(value: float | None) -> float | None:
     [0.12346, None, None]
     """
     return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+
+
+def size(value: float | None) -> float | None:
+    """A dispersion or a distance, zero where it is only rounding.
+
+    >>> size(8.3e-18), size(0.02)
+    (0.0, 0.02)
+    """
+    known = finite(value)
+    return 0.0 if known is not None and known < ROUNDING else known
 
 
 def percent(value: float | None) -> str:
@@ -39,14 +53,14 @@ def scientific(value: float | None) -> str:
     """Two digits and a power of ten; plain where that reads better.
 
     >>> scientific(0.00342), scientific(0.0), scientific(0.25), scientific(float("inf"))
-    ('3.4 × 10⁻³', '0', '0.25', '–')
+    ('3.4\\xa0×\\xa010⁻³', '0', '0.25', '–')
     """
     if value is None or not math.isfinite(value):
         return MISSING
     if value == 0 or 0.1 <= value < 1000:
         return f"{value:.2g}" if value < 10 else f"{value:.0f}"
     digits, exponent = f"{value:.1e}".split("e")
-    return f"{digits} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return f"{digits}{_TIES}×{_TIES}10{str(int(exponent)).translate(_SUPERSCRIPT)}"
 
 
 def byte_unit(largest: float) -> tuple[float, str]:
@@ -69,6 +83,15 @@ def num_bytes(value: float | None) -> str:
         return MISSING
     scale, unit = byte_unit(value)
     return f"{value / scale:.3g} {unit}"
+
+
+def plus_minus(value: str, spread: str | None) -> str:
+    """A value with its spread, where there is one.
+
+    >>> plus_minus("2.2", None)
+    '2.2'
+    """
+    return value if spread is None else f"{value}{_TIES}±{_TIES}{spread}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,0 +1,39 @@
+"""The graphs, drawn."""
+
+from html import escape
+
+from gossamer.topologies import Mixing, draw_schedule_svg, draw_svg
+
+from ._groups import Group
+from ._results_table import swatch
+
+_MOST_STAGES = 6
+
+
+def drawing(group: Group) -> str:
+    """One graph with its degree and spectral gap; a schedule as a strip of its stages over time."""
+    is_strip = group.schedule.period != 1
+    kind = "graph strip scroll" if is_strip else "graph"
+    return (
+        f'<figure class="{kind}" style="--node: var({group.colour.variable}); --edge: var({group.colour.variable})">\n'
+        f"<figcaption>{swatch(group)}<b>{escape(group.label)}</b> <span>{_facts(group)}</span></figcaption>\n"
+        f"{_stages(group) if is_strip else draw_svg(group.schedule(0), size=240)}</figure>"
+    )
+
+
+def _stages(group: Group) -> str:
+    if not group.changes:
+        return draw_schedule_svg(group.schedule, max_stages=_MOST_STAGES)
+    run = group.runs[0].run
+
+    def caption(step: int, mixing: Mixing) -> str:
+        return f"epoch {step // run.steps_per_epoch + 1} · degree {mixing.degree}"
+
+    return draw_schedule_svg(group.schedule, steps=run.num_steps, max_stages=_MOST_STAGES, caption=caption)
+
+
+def _facts(group: Group) -> str:
+    run = group.runs[0].run
+    first, last = group.schedule(0).degree, group.schedule(run.num_steps - 1).degree
+    degree = f"degree {first}" if first == last else f"degree {first} → {last}"
+    return f"{degree} · spectral gap {group.gap:.3g}{' at the end' if group.changes else ''}"

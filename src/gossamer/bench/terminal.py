@@ -1,0 +1,111 @@
+"""What `gossamer bench` shows in a terminal: live progress, and the table at the end."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from .launch import EpochDone, Event, RunDone, RunStarted, SweepStarted
+from .summary import Summary
+from .sweep import Results
+
+
+class Progress:
+    """Which run, which epoch, how accurate, how far apart, how long still. On standard error."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self._bars = Bars(
+            TextColumn("[bold]{task.description:<22}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=Console(stderr=True),
+            disable=silent,
+        )
+        self._all = self._bars.add_task("all epochs of all runs", total=None, note="")
+        self._one = self._bars.add_task("", total=None, note="", visible=False)
+        self._epochs_before = 0
+
+    def on_event(self, event: Event) -> None:
+        """Show what happened."""
+        match event:
+            case SweepStarted(runs, num_done):
+                total = sum(run.epochs for run in runs)
+                note = f"{num_done} runs are there already" if num_done else ""
+                self._bars.update(self._all, total=total, note=note)
+            case RunStarted(run):
+                name = f"{run.label}, seed {run.seed}"
+                self._bars.reset(self._one, total=run.epochs, description=name, note="", visible=True)
+            case EpochDone(_, row):
+                note = f"accuracy {row['accuracy']:.1%}, consensus distance {row['consensus_distance']:.1e}"
+                self._bars.update(self._one, completed=row["epoch"], note=note)
+                self._bars.update(self._all, completed=self._epochs_before + row["epoch"])
+            case RunDone(run, outcome):
+                self._epochs_before += run.epochs
+                self._bars.update(self._all, completed=self._epochs_before)
+                if outcome.reason:
+                    self._bars.console.print(f"[red]{run.label}, seed {run.seed}: {outcome.reason}")
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+
+def print_table(results: Results) -> None:
+    """Final numbers by graph, and where the report is."""
+    rows = results.summary
+    table = Table(title=_title(results), title_justify="left", header_style="bold")
+    for heading in (
+        "graph",
+        "averaged model",
+        "mean replica",
+        "worst replica",
+        "consensus distance\nmean",
+        "\nat the end",
+        "dispersion\n(Gini)",
+        "sent per\nworker",
+    ):
+        table.add_column(heading, justify="left" if heading == "graph" else "right")
+    for row in rows:
+        table.add_row(row["graph"], *_cells(row))
+    console = Console()
+    console.print(table)
+    console.print(
+        "Accuracy in %, mean ± standard deviation over seeds. Consensus distance and dispersion are taken between the "
+        "local step and the mixing; the mean is over the training.",
+        style="dim",
+    )
+    console.print(f"report: [bold]{results.report}[/bold]", soft_wrap=True)
+
+
+def _title(results: Results) -> str:
+    experiment = results.experiment
+    return (
+        f"{experiment.task}, {experiment.workers} workers, {experiment.algorithm}, "
+        f"{results.runs[0].run.epochs} epochs, {experiment.seeds} seeds"
+    )
+
+
+def _cells(row: Summary) -> list[str]:
+    if row["accuracy"] is None:
+        return ["diverged", *["–"] * 6]
+    spread = "" if row["accuracy_std"] is None else f" ± {100 * row['accuracy_std']:.2f}"
+    some = f" ({row['diverged']} diverged)" if row["diverged"] else ""
+    return [
+        f"{100 * row['accuracy']:.2f}{spread}{some}",
+        f"{100 * row['replica_accuracy_mean']:.2f}",
+        f"{100 * row['replica_accuracy_min']:.2f}",
+        f"{row['consensus_distance_over_training']:.2e}",
+        f"{row['consensus_distance']:.2e}",
+        f"{row['gini_over_training']:.2e}",
+        f"{row['bytes_sent'] / 1e6:,.1f} MB",
+    ]

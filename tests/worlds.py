@@ -1,0 +1,39 @@
+"""True processes for tests of kills and of separate memory: forkserver with torch preloaded, never spawn."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup, TCPStore
+
+
+def in_processes(size: int, work: Callable[[ProcessGroup], Any]) -> dict[int, Any]:
+    """Call `work`, a function of a module, in `size` processes; results by rank of those that lived to send one."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed"])
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    ends = []
+    for rank in range(size):
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(target=_work, args=(rank, size, store.port, work, there), daemon=True)
+        process.start()
+        there.close()
+        ends.append((rank, here, process))
+    results = {}
+    for rank, here, process in ends:
+        with suppress(EOFError):  # it was killed
+            results[rank] = here.recv()
+        process.join()
+    return results
+
+
+def _work(rank: int, size: int, port: int, work: Callable[[ProcessGroup], Any], tell: Connection) -> None:
+    torch.set_num_threads(1)
+    store = TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+    tell.send(work(dist.group.WORLD))
