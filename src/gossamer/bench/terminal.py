@@ -3,10 +3,11 @@
 from types import TracebackType
 from typing import Self
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
-from rich.table import Table
+from rich.table import Column, Table
 
 from .launch import EpochDone, Event, RunDone, RunStarted, SweepStarted
 from .summary import Summary
@@ -18,15 +19,15 @@ class Progress:
 
     def __init__(self, *, silent: bool = False) -> None:
         self._bars = Bars(
-            TextColumn("[bold]{task.description:<22}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("[bold]{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
             console=Console(stderr=True),
             disable=silent,
         )
-        self._all = self._bars.add_task("all epochs of all runs", total=None, note="")
+        self._all = self._bars.add_task("all epochs", total=None, note="")
         self._one = self._bars.add_task("", total=None, note="", visible=False)
         self._epochs_before = 0
 
@@ -41,7 +42,7 @@ class Progress:
                 name = f"{run.label}, seed {run.seed}"
                 self._bars.reset(self._one, total=run.epochs, description=name, note="", visible=True)
             case EpochDone(_, row):
-                note = f"accuracy {row['accuracy']:.1%}, consensus distance {row['consensus_distance']:.1e}"
+                note = f"accuracy {row['accuracy']:.1%}, consensus {row['consensus_distance']:.1e}"
                 self._bars.update(self._one, completed=row["epoch"], note=note)
                 self._bars.update(self._all, completed=self._epochs_before + row["epoch"])
             case RunDone(run, outcome):
@@ -62,26 +63,25 @@ class Progress:
 
 def print_table(results: Results) -> None:
     """Final numbers by graph, and where the report is."""
-    rows = results.summary
-    table = Table(title=_title(results), title_justify="left", header_style="bold")
+    table = Table(title=_title(results), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column("\ngraph", overflow="fold")
     for heading in (
-        "graph",
-        "averaged model",
-        "mean replica",
-        "worst replica",
-        "consensus distance\nmean",
-        "\nat the end",
-        "dispersion\n(Gini)",
+        "averaged\nmodel",
+        "mean\nreplica",
+        "worst\nreplica",
+        "consensus\ndistance",
+        "\nat end",
+        "Gini of\nnorms",
         "sent per\nworker",
     ):
-        table.add_column(heading, justify="left" if heading == "graph" else "right")
-    for row in rows:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in results.summary:
         table.add_row(row["graph"], *_cells(row))
     console = Console()
     console.print(table)
     console.print(
-        "Accuracy in %, mean ± standard deviation over seeds. Consensus distance and dispersion are taken between the "
-        "local step and the mixing; the mean is over the training.",
+        "Accuracy in %, mean ± standard deviation over seeds. Consensus distance between replicas and Gini coefficient of "
+        "their tensors' norms: before mixing, mean over the training.",
         style="dim",
     )
     console.print(f"report: [bold]{results.report}[/bold]", soft_wrap=True)
@@ -91,21 +91,21 @@ def _title(results: Results) -> str:
     experiment = results.experiment
     return (
         f"{experiment.task}, {experiment.workers} workers, {experiment.algorithm}, "
-        f"{results.runs[0].run.epochs} epochs, {experiment.seeds} seeds"
+        f"{results.runs[0].run.epochs} epochs, {experiment.seeds} seed{'s' * (experiment.seeds > 1)}"
     )
 
 
 def _cells(row: Summary) -> list[str]:
     if row["accuracy"] is None:
         return ["diverged", *["–"] * 6]
-    spread = "" if row["accuracy_std"] is None else f" ± {100 * row['accuracy_std']:.2f}"
+    spread = "" if row["accuracy_std"] is None else f" ± {100 * row['accuracy_std']:.1f}"
     some = f" ({row['diverged']} diverged)" if row["diverged"] else ""
     return [
         f"{100 * row['accuracy']:.2f}{spread}{some}",
         f"{100 * row['replica_accuracy_mean']:.2f}",
         f"{100 * row['replica_accuracy_min']:.2f}",
-        f"{row['consensus_distance_over_training']:.2e}",
-        f"{row['consensus_distance']:.2e}",
-        f"{row['gini_over_training']:.2e}",
+        f"{row['consensus_distance_over_training']:.1e}",
+        f"{row['consensus_distance']:.1e}",
+        f"{row['gini_over_training']:.1e}",
         f"{row['bytes_sent'] / 1e6:,.1f} MB",
     ]

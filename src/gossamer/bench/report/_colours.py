@@ -4,7 +4,7 @@ Okabe and Ito's colours, which people with any kind of colour vision tell apart,
 sky, green, orange, vermilion. What changes over time (Ada) is purple, the centralized baseline grey.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Rgb = tuple[int, int, int]
@@ -13,14 +13,17 @@ _DENSE_TO_SPARSE: dict[str, tuple[Rgb, ...]] = {
     "light": ((0, 98, 165), (58, 160, 214), (0, 142, 104), (217, 144, 0), (201, 76, 12)),
     "dark": ((74, 152, 222), (140, 205, 245), (46, 189, 145), (240, 176, 48), (240, 112, 60)),
 }
-_PICKS = {1: (0,), 2: (0, 4), 3: (0, 2, 4), 4: (0, 2, 3, 4)}
-"""Few graphs take colours far apart; five or more divide the whole range evenly."""
+_PICKS = {1: (0,), 2: (0, 4), 3: (0, 2, 4), 4: (0, 2, 3, 4), 5: (0, 1, 2, 3, 4)}
+"""Few graphs take colours far apart; more divide the range evenly, and every second one steps aside in lightness."""
+_ASIDE: dict[str, Rgb] = {"light": (0, 0, 0), "dark": (255, 255, 255)}
+_STEP_ASIDE = 0.4
 _CHANGING: dict[str, tuple[Rgb, ...]] = {
     "light": ((150, 70, 160), (205, 95, 150), (95, 70, 175)),
     "dark": ((200, 130, 215), (235, 145, 190), (155, 135, 240)),
 }
 _CENTRALIZED: dict[str, Rgb] = {"light": (92, 96, 104), "dark": (172, 176, 184)}
-_BAND_ALPHA = 38  # of 255
+_BAND_ALPHA, _ALL_BANDS = 38, 230
+"""Of 255: the opacity of one band, and of all together, lest many bands become a fog."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +51,28 @@ def changing(place: int) -> Colour:
 
 def lasting(place: int, number: int) -> Colour:
     """For the graph at `place` of `number`, the densest first, that do not change over time."""
-    last = len(_DENSE_TO_SPARSE["light"]) - 1
-    at = _PICKS[number][place] if number in _PICKS else last * place / (number - 1)
-    return Colour(f"--lasting-{place}", {theme: _between(colours, at) for theme, colours in _DENSE_TO_SPARSE.items()})
+    shades = {}
+    for theme, colours in _DENSE_TO_SPARSE.items():
+        if number in _PICKS:
+            shades[theme] = colours[_PICKS[number][place]]
+        else:
+            at = (len(colours) - 1) * place / (number - 1)
+            below = min(int(at), len(colours) - 2)
+            shade = _between(colours[below], colours[below + 1], at - below)
+            shades[theme] = _between(shade, _ASIDE[theme], _STEP_ASIDE) if place % 2 else shade
+    return Colour(f"--lasting-{place}", shades)
 
 
-def style_sheet(colours: Iterable[Colour], theme: str) -> str:
+def style_sheet(colours: Sequence[Colour], theme: str) -> str:
     """The variables of all colours in one theme."""
+    alpha = min(_BAND_ALPHA, _ALL_BANDS // max(len(colours), 1))
     lines = []
     for colour in colours:
         shade = "#{:02x}{:02x}{:02x}".format(*colour.shades[theme])
-        lines += [f"{colour.variable}: {shade};", f"{colour.band}: {shade}{_BAND_ALPHA:02x};"]
+        lines += [f"{colour.variable}: {shade};", f"{colour.band}: {shade}{alpha:02x};"]
     return " ".join(lines)
 
 
-def _between(colours: tuple[Rgb, ...], at: float) -> Rgb:
-    below = min(int(at), len(colours) - 2)
-    red, green, blue = (
-        round(a + (b - a) * (at - below)) for a, b in zip(colours[below], colours[below + 1], strict=True)
-    )
+def _between(one: Rgb, other: Rgb, share: float) -> Rgb:
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
     return red, green, blue

@@ -1,5 +1,6 @@
 """The graphs, drawn."""
 
+from collections.abc import Sequence
 from html import escape
 
 from gossamer.topologies import Mixing, draw_schedule_svg, draw_svg
@@ -10,7 +11,13 @@ from ._results_table import swatch
 _MOST_STAGES = 6
 
 
-def drawing(group: Group) -> str:
+def drawings(groups: Sequence[Group]) -> str:
+    """Small multiples of all graphs."""
+    drawn = [_drawing(group) for group in groups if not group.is_centralized]
+    return "\n".join(drawn) or "<p>An all-reduce averages over everybody: there is no graph to draw.</p>"
+
+
+def _drawing(group: Group) -> str:
     """One graph with its degree and spectral gap; a schedule as a strip of its stages over time."""
     is_strip = group.schedule.period != 1
     kind = "graph strip scroll" if is_strip else "graph"

@@ -10,13 +10,13 @@ from ._groups import Group, Series
 from ._heat_map import heat_map
 from ._measures import ACCURACIES, AVERAGED, CONSENSUS, DISPERSIONS, GINI, SENT, Measure
 from ._numbers import byte_unit, finite, size
-from ._plots import LOG, SHARE, Figure, Json, View, line, name_ticks, per_epoch, plot_text, trace
+from ._plots import LOG, SHARE, Figure, Json, View, line, name_ticks, padded, per_epoch, plot_text, trace
 
 
 def figures(groups: Sequence[Group]) -> dict[str, Figure]:
     """All plots, by the id of their place in the page."""
     made = {
-        "accuracy": Figure(height=420, views={m.label: _over_epochs(groups, m, SHARE) for m in ACCURACIES}),
+        "accuracy": Figure(height=420, views={m.label: _over_epochs(groups, m, _share(groups, m)) for m in ACCURACIES}),
         "final": Figure(height=420, views={m.label: _final(groups, m) for m in ACCURACIES}),
         "consensus": Figure(height=360, views={CONSENSUS.label: _over_epochs(groups, CONSENSUS, LOG)}),
         "dispersion": Figure(height=360, views={m.label: _over_epochs(groups, m, LOG) for m in DISPERSIONS}),
@@ -33,13 +33,21 @@ def _over_epochs(groups: Sequence[Group], measure: Measure, y_axis: Json) -> Vie
     """For each graph a band over seeds, their mean as a line, and every diverged run dotted up to its end."""
     bands, lines, broken = [], [], []
     for group in groups:
-        curve = group.curve(measure, is_log=y_axis is LOG)
-        if len(group.finished) > 1:
-            bands.append(_band(group, curve.epochs, curve.low, curve.high))
-        if any(value is not None for value in curve.mean):
+        curve = group.curve(measure, is_log=measure not in ACCURACIES)
+        if any(curve.mean):
             lines.append(line(group, curve.epochs, curve.mean))
+            if len(group.finished) > 1:
+                bands.append(_band(group, curve.epochs, curve.low, curve.high))
         broken += [_broken(group, run, measure) for run in group.diverged if run.epochs]
-    return [*bands, *lines, *broken], per_epoch(y_axis)
+    return [*bands, *lines, *broken], per_epoch(groups, y_axis)
+
+
+def _share(groups: Sequence[Group], measure: Measure) -> Json:
+    """An axis of accuracies without the steep first tenth of the training, so that later differences show."""
+    curves = [group.curve(measure) for group in groups]
+    series = [values[len(values) // 10 :] for curve in curves for values in (curve.low, curve.high)]
+    late = [value for values in series for value in values if value is not None]
+    return SHARE | ({"range": padded(late, 0.03)} if late else {})
 
 
 def _band(group: Group, epochs: list[int], low: Series, high: Series) -> Json:
@@ -71,11 +79,13 @@ def _broken(group: Group, run: RunResult, measure: Measure) -> Json:
 
 def _final(groups: Sequence[Group], measure: Measure) -> View:
     """Where every run ended: a dot a seed, a stroke at their mean. Last differences need an axis of their own."""
-    traces = []
+    traces: list[Json] = []
+    ends: list[float] = []
     for place, group in enumerate(groups):
         values = [run.final[measure.key] for run in group.finished]
         if not values:
             continue
+        ends += values
         colour = group.colour.variable
         dots = {"size": 9, "color": colour, "opacity": 0.55}
         stroke = {"symbol": "line-ns", "size": 11, "line": {"width": 3, "color": colour}}
@@ -92,7 +102,8 @@ def _final(groups: Sequence[Group], measure: Measure) -> View:
             )
     labels = name_ticks([group.label for group in groups])
     y_axis = {**labels, "range": [len(groups) - 0.5, -0.5], "showgrid": False, "zeroline": False}
-    return traces, {"xaxis": {"title": {"text": "after the last epoch"}, "nticks": 6, **SHARE}, "yaxis": y_axis}
+    x_axis = {"title": {"text": "after the last epoch"}, "nticks": 6, "showgrid": True, **SHARE}
+    return traces, {"xaxis": x_axis | ({"range": padded(ends, 0.08)} if ends else {}), "yaxis": y_axis}
 
 
 def dispersed(groups: Sequence[Group]) -> list[tuple[Group, RunResult, float]]:
@@ -163,7 +174,7 @@ def _against_bytes(groups: Sequence[Group]) -> View:
         if cost
     ]
     x_axis = {"title": {"text": f"sent per worker ({unit})"}, "rangemode": "tozero"}
-    return traces, {"xaxis": x_axis, "yaxis": SHARE}
+    return traces, {"xaxis": x_axis, "yaxis": _share(groups, AVERAGED)}
 
 
 def _degree(groups: Sequence[Group]) -> View:
@@ -173,4 +184,4 @@ def _degree(groups: Sequence[Group]) -> View:
         rows = max((run.epochs for run in group.runs), key=len)
         steps = line(group, [row["epoch"] for row in rows], [row["degree"] for row in rows])
         traces.append(steps | {"mode": "lines+markers", "line": steps["line"] | {"shape": "hvh"}})
-    return traces, per_epoch({"title": {"text": "degree"}, "rangemode": "tozero"})
+    return traces, per_epoch(groups, {"title": {"text": "degree"}, "rangemode": "tozero"})

@@ -10,7 +10,11 @@ from ._measures import VARIATION
 from ._numbers import size
 from ._plots import Figure, Json, name_ticks, plot_text
 
-_ROW_HEIGHT = 16
+_ROOM = 700
+"""Pixels that the rows share, as long as none gets too low for its name or needlessly high."""
+_ROW_HEIGHTS = (14, 28)
+_MOST_TICKS = 5
+_TOP, _BOTTOM = 54, 56
 _COLOURS = [[i / 4, f"--heat-{i}"] for i in range(5)]
 
 
@@ -23,7 +27,9 @@ def heat_map(groups: Sequence[Group]) -> Figure:
     names = list(dict.fromkeys(name for table in tables.values() for name in table))
     logs = [math.log10(value) for table in tables.values() for row in table.values() for value in row if value]
     scale = _colour_scale(logs)
-    figure = Figure(height=max(220, 120 + _ROW_HEIGHT * len(names)))
+    lowest, highest = _ROW_HEIGHTS
+    row_height = min(max(_ROOM // max(len(names), 1), lowest), highest)
+    figure = Figure(height=_TOP + _BOTTOM + row_height * len(names))
     for label, table in tables.items():
         rows = list(table.values())
         heat = {
@@ -39,8 +45,11 @@ def heat_map(groups: Sequence[Group]) -> Figure:
             "ygap": 1,
         }
         y_axis = {**name_ticks(names), "type": "category", "autorange": "reversed", "showgrid": False}
-        x_axis = {"title": {"text": "epoch"}, "showgrid": False, "tickformat": "d"}
-        figure.views[label] = ([heat], {"xaxis": x_axis, "yaxis": y_axis, "coloraxis": scale, "margin": {"t": 64}})
+        x_axis = {"title": {"text": "epoch", "standoff": 34}, "showgrid": False, "tickformat": "d"}
+        figure.views[label] = (
+            [heat],
+            {"xaxis": x_axis, "yaxis": y_axis, "coloraxis": scale, "margin": {"t": _TOP, "b": _BOTTOM}},
+        )
     return figure
 
 
@@ -64,9 +73,9 @@ def _by_tensor(group: Group) -> dict[str, Series]:
 
 
 def _colour_scale(logs: list[float]) -> Json:
-    lowest, highest = (math.floor(min(logs)), math.ceil(max(logs))) if logs else (-1, 0)
-    highest = max(highest, lowest + 1)
-    powers = list(range(lowest, highest + 1, math.ceil((highest - lowest) / 8)))
+    lowest, highest = (min(logs), max(logs)) if logs else (-1.0, 0.0)
+    every = math.ceil(max(highest - lowest, 1) / _MOST_TICKS)
+    powers = range(math.ceil(lowest), math.floor(highest) + 1, every)
     return {
         "colorscale": _COLOURS,
         "cmin": lowest,
@@ -80,7 +89,8 @@ def _colour_scale(logs: list[float]) -> Json:
             "len": 0.5,
             "thickness": 10,
             "outlinewidth": 0,
-            "tickvals": powers,
+            "tickangle": 0,
+            "tickvals": list(powers),
             "ticktext": [f"10<sup>{power}</sup>".replace("-", "−") for power in powers],
         },
     }

@@ -16,7 +16,7 @@ from ..experiment import Experiment, task_of
 from ..store import RunResult
 from ._colours import style_sheet
 from ._configuration import configuration
-from ._drawings import drawing
+from ._drawings import drawings
 from ._figures import dispersed, figures
 from ._finding import finding
 from ._groups import Group, group
@@ -48,11 +48,11 @@ def page(experiment: Experiment, runs: Sequence[RunResult]) -> str:
         light=style_sheet(colours, "light"),
         dark=style_sheet(colours, "dark"),
         table=results_table(groups),
-        seeds=escape(_seeds(experiment)),
+        how_drawn=escape(_how_drawn(experiment)),
         legend=_legend(groups),
         zeros=escape(_zeros(groups)),
         correlation=escape(_correlation(groups)),
-        graphs="\n".join(drawing(member) for member in groups if not member.is_centralized),
+        graphs=drawings(groups),
         degree=_degree(plots),
         accuracy_switch=_switch(plots, "accuracy", "final"),
         dispersion_switch=_switch(plots, "dispersion"),
@@ -75,7 +75,7 @@ def _json(value: object) -> str:
 
 
 def _title(experiment: Experiment) -> str:
-    return f"{experiment.task} on {counted(experiment.workers, 'replica')}"
+    return f"{experiment.task[0].upper()}{experiment.task[1:]} on {counted(experiment.workers, 'replica')}"
 
 
 def _facts(experiment: Experiment) -> str:
@@ -90,10 +90,11 @@ def _facts(experiment: Experiment) -> str:
     return "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
 
 
-def _seeds(experiment: Experiment) -> str:
-    if experiment.seeds == 1:
-        return "One seed, so no band."
-    return f"Line: mean over {experiment.seeds} seeds. Band: lowest to highest."
+def _how_drawn(experiment: Experiment) -> str:
+    seeds = f"Line: mean over {experiment.seeds} seeds. Band: lowest to highest."
+    cut = "The view starts after the first steep epochs: double-click shows everything, dragging zooms in."
+    is_cut = experiment.runs()[0].epochs >= 10
+    return " ".join([seeds if experiment.seeds > 1 else "One seed, so no band.", *([cut] if is_cut else [])])
 
 
 def _legend(groups: Sequence[Group]) -> str:
@@ -133,7 +134,7 @@ def _correlation(groups: Sequence[Group]) -> str:
     points = [(dispersion, run.final[AVERAGED.key]) for _, run, dispersion in dispersed(groups)]
     n = len(points)
     if n < _FEWEST_TO_CORRELATE:
-        return f"With {counted(n, 'decentralized run')} there is no correlation to speak of."
+        return f"Too few decentralized runs for a rank correlation: {n}."
     dispersions, accuracies = zip(*points, strict=True)
     if len(set(dispersions)) == 1 or len(set(accuracies)) == 1:
         return f"All {n} decentralized runs are equal in one of the two, so there is no correlation."

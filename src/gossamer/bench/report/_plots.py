@@ -16,12 +16,27 @@ View = tuple[list[Json], Json]
 """Traces and layout."""
 
 SHARE: Json = {"tickformat": "~%", "hoverformat": ".2%"}
-LOG: Json = {"type": "log", "exponentformat": "power", "hoverformat": ".2e"}
+LOG: Json = {"type": "log", "exponentformat": "power", "hoverformat": ".2e", "tickfont": {"size": 10}}
+"""Plotly writes powers of ten a quarter larger than other numbers, hence the small font."""
 
 _FEW_EPOCHS = 8
 """Up to here each epoch gets a dot: one epoch alone would be a line without length."""
 _LONGEST_NAME = 22
 """Characters of a name beside an axis."""
+
+
+_NOTHING: View = (
+    [],
+    {
+        "height": 120,
+        "xaxis": {"visible": False},
+        "yaxis": {"visible": False},
+        "annotations": [
+            {"text": "nothing to show", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
+        ],
+    },
+)
+"""Where replicas never differ, or no run has finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +48,8 @@ class Figure:
 
     def json(self) -> Json:
         """What the page's script reads."""
-        views = [{"data": data, "layout": layout | {"height": self.height}} for data, layout in self.views.values()]
-        return {"views": views}
+        views = [(data, layout) if data else _NOTHING for data, layout in self.views.values()] or [_NOTHING]
+        return {"views": [{"data": data, "layout": {"height": self.height, **layout}} for data, layout in views]}
 
 
 def trace(group: Group, **settings: Any) -> Json:
@@ -56,9 +71,18 @@ def line(group: Group, x: Sequence[float | None], y: Series, **settings: Any) ->
     )
 
 
-def per_epoch(y_axis: Json) -> Json:
+def per_epoch(groups: Sequence[Group], y_axis: Json) -> Json:
     """The layout of whatever goes over epochs."""
-    return {"xaxis": {"title": {"text": "epoch"}}, "yaxis": y_axis, "hovermode": "x unified"}
+    num_epochs = max((member.run.epochs for group in groups for member in group.runs), default=0)
+    whole = {"dtick": 1} if num_epochs <= _FEW_EPOCHS else {}
+    x_axis = {"title": {"text": "epoch"}, "unifiedhovertitle": {"text": "epoch %{x}"}, **whole}
+    return {"xaxis": x_axis, "yaxis": y_axis, "hovermode": "x unified"}
+
+
+def padded(values: Sequence[float], share: float) -> list[float]:
+    """The range of an axis that shows all values, with a share of it free at each end."""
+    margin = share * (max(values) - min(values)) or 0.01
+    return [min(values) - margin, max(values) + margin]
 
 
 def name_ticks(names: Sequence[str]) -> Json:

@@ -17,13 +17,13 @@ const house = {
   margin: { l: 52, r: 12, t: 14, b: 46 },
   showlegend: false,
   modebar: { bgcolor: "rgba(0,0,0,0)", color: "--muted", activecolor: "--ink" },
-  xaxis: { ...axis, showgrid: false },
+  xaxis: { ...axis, showgrid: false, spikethickness: 1, spikedash: "solid", spikecolor: "--muted" },
   yaxis: axis,
   hoverlabel: { bgcolor: "--raised", bordercolor: "--rule", font: { family: "--sans", size: 12, color: "--ink" }, namelength: -1 },
 };
 const config = {
-  displaylogo: false, responsive: true,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "pan2d", "zoom2d"],
+  displaylogo: false, responsive: true, doubleClick: "autosize",
+  modeBarButtons: [["toImage", "resetScale2d"]],
 };
 
 function resolved(value, style) {
@@ -35,7 +35,6 @@ function resolved(value, style) {
 
 function draw(name) {
   const view = figures[name].views[viewOf[name] ?? 0];
-  if (!view) return;
   const style = getComputedStyle(root);
   const data = resolved(view.data, style).map((trace) => ({ ...trace, visible: !hidden.has(trace.legendgroup) }));
   const layout = resolved({ ...view.layout, template: { layout: house } }, style);

@@ -1,0 +1,55 @@
+"""The arrows of the design: who may import whom."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src" / "gossamer"
+MAY_IMPORT: dict[str, set[str]] = {
+    "_names": set(),
+    "_files": set(),
+    "topologies": {"_names"},
+    "algorithms": set(),
+    "metrics": set(),
+    "tasks": set(),
+    "engines": {"topologies", "algorithms"},
+    "bench": {"_files", "_names", "algorithms", "engines", "metrics", "tasks", "topologies"},
+}
+"""Parts of the package, and which of the others each may import."""
+
+
+def imported_parts(file: Path) -> set[str]:
+    """Parts of gossamer that a file imports."""
+    parts = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "gossamer":
+            parts |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gossamer."):
+            parts.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            parts |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("gossamer.")}
+    return parts
+
+
+@pytest.mark.parametrize("part", list(MAY_IMPORT))
+def test_imports_follow_the_arrows(part: str) -> None:
+    files = list((SRC / part).rglob("*.py")) or [SRC / f"{part}.py"]
+    for file in files:
+        assert imported_parts(file) <= MAY_IMPORT[part] | {part}, file
+
+
+def test_every_part_is_listed() -> None:
+    parts = {path.stem for path in SRC.iterdir() if path.is_dir() and list(path.glob("*.py"))}
+    assert parts == {part for part in MAY_IMPORT if not part.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    "code", ["import gossamer.cli", "from gossamer.cli import app; app(['topo', 'ring'], standalone_mode=False)"]
+)
+def test_torch_stays_out_of_what_must_answer_at_once(code: str) -> None:
+    check = f"{code}\nimport sys; assert 'torch' not in sys.modules, 'torch was imported'"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
