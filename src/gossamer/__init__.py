@@ -1,11 +1,11 @@
 """Gossamer: decentralized deep learning. Many workers, one model, each averaging with a few neighbours.
 
-    topologies   who averages with whom, with which weights, when (no torch)
-    algorithms   what one replica does around its optimizer's step
-    engines      hold the replicas and mix them: stacked on one device, or a process each
-    metrics      how far the replicas are apart
-    tasks        data, model, loss
-    bench        experiments, results, reports
+topologies   who averages with whom, with which weights, when (no torch)
+algorithms   what one replica does around its optimizer's step
+engines      hold the replicas and mix them: stacked on one device, or a process each
+metrics      how far the replicas are apart
+tasks        data, model, loss
+bench        experiments, results, reports
 """
 
 import importlib

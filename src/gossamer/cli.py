@@ -149,7 +149,7 @@ def bench(
     Every graph is trained with several seeds, and centralized all-reduce beside them. Results go to a folder named by
     the settings; a sweep that was stopped goes on with what is finished.
     """
-    from gossamer.bench import Experiment, run
+    from gossamer.bench import Experiment, WorkerFailed, run
     from gossamer.bench.launch import torchrun_rank, torchrun_size
     from gossamer.bench.terminal import Progress, print_table
 
@@ -165,7 +165,11 @@ def bench(
     )
     silent = torchrun_rank() != 0
     with Progress(silent=silent or as_json) as progress:
-        results = run(experiment, out, progress.on_event)
+        try:
+            results = run(experiment, out, progress.on_event)
+        except WorkerFailed as error:
+            print(f"gossamer: {error}; finished runs are kept, the same command goes on with them", file=sys.stderr)
+            raise typer.Exit(1) from None
     if silent:
         return
     if as_json:

@@ -1,7 +1,7 @@
 """DBench: centralized and decentralized training under one harness, seen from inside."""
 
 from .experiment import Experiment, Run
-from .launch import EpochDone, Event, RunDone, RunStarted, WorkerFailed
+from .launch import EpochDone, Event, RunDone, RunStarted, SweepStarted, WorkerFailed
 from .store import RunResult
 from .sweep import Results, run
 
@@ -14,6 +14,7 @@ __all__ = [
     "RunDone",
     "RunResult",
     "RunStarted",
+    "SweepStarted",
     "WorkerFailed",
     "run",
 ]

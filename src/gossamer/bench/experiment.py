@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import Literal
 
 import torch
@@ -129,6 +130,7 @@ class Experiment:
     def runs(self) -> list[Run]:
         """All trainings, the centralized ones first."""
         task = TASKS[self.task]
+        batch_size = min(task.batch_size, task.load().num_train // self.workers)
         settings = [(graph, self.algorithm) for graph in dict.fromkeys(self.graphs)]
         if self.centralized or self.algorithm == CENTRALIZED:
             decentralized = [] if self.algorithm == CENTRALIZED else settings
@@ -140,8 +142,8 @@ class Experiment:
                 algorithm=algorithm,
                 workers=self.workers,
                 epochs=task.epochs if self.epochs is None else self.epochs,
-                batch_size=min(task.batch_size, task.load().num_train // self.workers),
-                lr=task.lr,
+                batch_size=batch_size,
+                lr=task.lr * sqrt(self.workers * batch_size / task.lr_batch),
                 warmup_epochs=task.warmup_epochs,
                 seed=seed,
                 engine=self.engine,

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup, TCPStore  # type: ignore[attr-defined]
 
+from gossamer.engines import NeighborLost
+
 from .experiment import Run
 from .train import Outcome, Row, make_engine, train
 
@@ -180,6 +182,8 @@ def _work(rank: int, size: int, port: int, runs: list[Run], tell: "Connection[An
         dist.barrier()
         dist.destroy_process_group()
         tell.send(None)
+    except NeighborLost as error:
+        tell.send(str(error))
     except Exception as error:
-        traceback.print_exc(file=sys.stderr)
+        traceback.print_exc(file=sys.stderr)  # not foreseen: show where
         tell.send(f"{type(error).__name__}: {error}")

@@ -63,8 +63,8 @@ class Progress:
 
 def print_table(results: Results) -> None:
     """Final numbers by graph, and where the report is."""
-    table = Table(title=_title(results), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("\ngraph", overflow="fold")
+    table = Table(title=_title(results), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("\ngraph", overflow="fold", min_width=11)
     for heading in (
         "averaged\nmodel",
         "mean\nreplica",
@@ -80,7 +80,7 @@ def print_table(results: Results) -> None:
     console = Console()
     console.print(table)
     console.print(
-        "Accuracy in %, mean ± standard deviation over seeds. Consensus distance between replicas and Gini coefficient of "
+        "Accuracy in %, mean ± standard deviation over seeds. Consensus distance of replicas and Gini coefficient of "
         "their tensors' norms: before mixing, mean over the training.",
         style="dim",
     )

@@ -73,6 +73,8 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, checkpoint: Path | Non
     All holders of replicas call this alike and get the same outcome.
     """
     task, outcome, schedule = task_of(run), Outcome(), run.schedule()
+    if task.cpu_threads is not None:
+        torch.set_num_threads(task.cpu_threads)
     data = _to_device(task.load(), run.device)
     if checkpoint is not None and checkpoint.exists():
         _restore(checkpoint, engine, outcome)
@@ -162,14 +164,18 @@ class _Probe:
 
     def __init__(self, engine: Engine, run: Run, outcome: Outcome) -> None:
         self._engine, self._run, self._outcome = engine, run, outcome
-        self._every = max(run.steps_per_epoch // PROBES_PER_EPOCH, 1)
         self._this_epoch: list[Snapshot] = []
 
     def __call__(self, step: int) -> None:
-        if (step + 1) % self._run.steps_per_epoch % self._every == 0:
+        if self._is_due(step % self._run.steps_per_epoch):
             taken = snapshot(self._engine, step)
             self._this_epoch.append(taken)
             self._file(taken)
+
+    def _is_due(self, step_in_epoch: int) -> bool:
+        """At even distances, the last at the end of the epoch; at every step where an epoch has fewer."""
+        before, after = (PROBES_PER_EPOCH * i // self._run.steps_per_epoch for i in (step_in_epoch, step_in_epoch + 1))
+        return after > before
 
     def _file(self, taken: Snapshot) -> None:
         names, (num_replicas, num_tensors) = self._engine.tensor_names, taken.norms.shape
@@ -223,7 +229,10 @@ def _save(checkpoint: Path, engine: Engine, outcome: Outcome) -> None:
 
 
 def _restore(checkpoint: Path, engine: Engine, outcome: Outcome) -> None:
-    saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    try:
+        saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load answers damage with errors of many kinds
+        raise ValueError(f"{checkpoint} is damaged ({error}): delete it to start the run anew") from error
     engine.load_state_dict(saved["engine"])
     vars(outcome).update(saved["outcome"])
     torch.set_rng_state(saved["random"])

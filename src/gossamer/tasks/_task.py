@@ -38,13 +38,17 @@ class Task:
     optimizer: Callable[[Iterable[nn.Parameter], float], Optimizer]
     """Parameters and the peak learning rate to an elementwise optimizer."""
     lr: float
-    """Peak learning rate, reached after the warm-up and then lowered along a cosine."""
+    """Peak learning rate for a global batch of `lr_batch`: reached after the warm-up, then lowered along a cosine."""
+    lr_batch: int
+    """The global batch that `lr` is for; other batches scale it by the square root of their ratio."""
     batch_size: int
     """Samples of one worker and step."""
     epochs: int
     warmup_epochs: float
     good: float
     """The accuracy that a well-trained model reaches: below it, something is wrong with the training."""
+    cpu_threads: int | None = None
+    """Threads on a CPU, where operations are so small that more would only wait for each other; None for all cores."""
 
 
 def top1(outputs: Tensor, targets: Tensor) -> Tensor:

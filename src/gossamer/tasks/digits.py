@@ -31,15 +31,17 @@ def load() -> Dataset:
 
 
 def model() -> nn.Module:
-    """Two strided convolutions and a linear layer, 6,090 parameters, without normalisation.
+    """Two strided convolutions with group norm and a linear layer, 6,186 parameters.
 
     In float64: large steps amplify rounding, and at float32's the engines, which sum in different orders, would soon be
     on trajectories of their own. A net this small is no slower for it.
     """
     net = nn.Sequential(
         nn.Conv2d(1, 16, 3, stride=2, padding=1),  # [B, 16, 4, 4]
+        nn.GroupNorm(4, 16),
         nn.ReLU(),
         nn.Conv2d(16, 32, 3, stride=2, padding=1),  # [B, 32, 2, 2]
+        nn.GroupNorm(4, 32),
         nn.ReLU(),
         nn.Flatten(),
         nn.Linear(128, 10),
@@ -59,9 +61,11 @@ DIGITS = Task(
     loss=F.cross_entropy,
     correct=top1,
     optimizer=_sgd,
-    lr=0.3,
+    lr=0.7,
+    lr_batch=64,
     batch_size=4,
-    epochs=20,
+    epochs=15,
     warmup_epochs=2,
     good=0.95,
+    cpu_threads=1,
 )

@@ -1,0 +1,231 @@
+"""Sweeps: what is on disk, what survives a kill, what is refused."""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from gossamer import tasks
+from gossamer.bench import EpochDone, Event, Experiment, Results, RunDone, RunStarted, SweepStarted, WorkerFailed, run
+from gossamer.bench import train as train_module
+from gossamer.cli import app
+
+TINY = Experiment(graphs=("ring", "ada"), workers=4, seeds=1, epochs=3)
+
+
+def rows(results: Results) -> dict[str, list[dict[str, Any]]]:
+    """All epochs of all runs but for the time they took."""
+    return {
+        result.run.folder: [{k: v for k, v in row.items() if k != "seconds"} for row in result.epochs]
+        for result in results.runs
+    }
+
+
+def test_what_is_on_disk(tmp_path: Path) -> None:
+    results = run(TINY, tmp_path)
+    assert results.folder.parent == tmp_path
+    assert json.loads((results.folder / "experiment.json").read_text())["workers"] == 4
+    assert [row["graph"] for row in json.loads((results.folder / "summary.json").read_text())] == [
+        "all-reduce",
+        "ring",
+        "ada",
+    ]
+    folder = results.folder / "ring-seed0"
+    assert json.loads((folder / "config.json").read_text())["graph"] == "ring"
+    assert "torch" in json.loads((folder / "environment.json").read_text())["versions"]
+    assert json.loads((folder / "outcome.json").read_text())["status"] == "finished"
+    assert pq.read_table(folder / "epochs.parquet").num_rows == 3
+    norms = pq.read_table(folder / "norms.parquet").to_pydict()
+    num_probes, num_tensors = len(set(norms["step"])), len(set(norms["tensor"]))
+    assert (num_probes, num_tensors, len(set(norms["replica"]))) == (9, 10, 4)
+    assert len(norms["norm"]) == num_probes * num_tensors * 4
+    assert pq.read_table(folder / "tensors.parquet").num_rows == num_probes * num_tensors
+    assert not list(results.folder.rglob("*.part"))
+    assert not list(results.folder.rglob("checkpoint.pt"))
+
+
+def test_events_tell_the_story(tmp_path: Path) -> None:
+    events: list[Event] = []
+    run(dataclasses.replace(TINY, graphs=("ring",), centralized=False), tmp_path, events.append)
+    assert [type(event) for event in events] == [SweepStarted, RunStarted, EpochDone, EpochDone, EpochDone, RunDone]
+
+
+def test_the_same_experiment_again_trains_nothing_and_another_lands_elsewhere(tmp_path: Path) -> None:
+    first = run(TINY, tmp_path)
+    events: list[Event] = []
+    again = run(TINY, tmp_path, events.append)
+    assert events == [SweepStarted([], 3)]
+    assert rows(again) == rows(first)
+    assert again.folder == first.folder
+    other = run(dataclasses.replace(TINY, epochs=2), tmp_path)
+    assert other.folder != first.folder
+    assert rows(run(TINY, tmp_path)) == rows(first)
+
+
+def test_repeats_exactly(tmp_path: Path) -> None:
+    assert rows(run(TINY, tmp_path / "a")) == rows(run(TINY, tmp_path / "b"))
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_module, "CHECKPOINT_EVERY_S", 0.0)
+    trained: list[tuple[str, int]] = []
+
+    class Stop(Exception):
+        pass
+
+    def stop_in_the_third_epoch_of_ring(event: Event) -> None:
+        if isinstance(event, EpochDone):
+            trained.append((event.run.label, event.row["epoch"]))
+            if event.run.label == "ring" and event.row["epoch"] == 3:
+                raise Stop
+
+    with pytest.raises(Stop):
+        run(TINY, tmp_path / "stopped", stop_in_the_third_epoch_of_ring)
+    trained.clear()
+    resumed = run(
+        TINY,
+        tmp_path / "stopped",
+        lambda event: trained.append((event.run.label, event.row["epoch"])) if isinstance(event, EpochDone) else None,
+    )
+    assert trained == [("ring", 3), ("ada", 1), ("ada", 2), ("ada", 3)]
+    assert rows(resumed) == rows(run(TINY, tmp_path / "whole"))
+
+
+def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
+    """SIGKILL after the first run is done: it is kept as it is, and all numbers are those of an undisturbed sweep."""
+    command = [sys.executable, "-m", "gossamer", "bench", "--graphs", "ring,ada", "--workers", "4", "--seeds", "1"]
+    command += ["--epochs", "3", "--out", str(tmp_path / "killed"), "--json"]
+    victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list((tmp_path / "killed").glob("*/all-reduce-seed0/outcome.json")):
+        assert victim.poll() is None, "it ended before it could be killed"
+        time.sleep(0.005)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    (first,) = (tmp_path / "killed").glob("*/all-reduce-seed0/epochs.parquet")
+    kept = first.stat().st_mtime_ns
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert first.stat().st_mtime_ns == kept
+    undisturbed = run(TINY, tmp_path / "whole")
+    assert json.loads(done.stdout)["rows"] == undisturbed.summary
+
+
+def test_two_sweeps_of_one_experiment_at_a_time_are_refused(tmp_path: Path) -> None:
+    def start_it_again(event: Event) -> None:
+        if isinstance(event, RunStarted):
+            run(TINY, tmp_path)
+
+    with pytest.raises(ValueError, match="another process is running this experiment"):
+        run(TINY, tmp_path, start_it_again)
+
+
+@pytest.mark.parametrize("name", ["epochs.parquet", "outcome.json", "environment.json"])
+def test_a_damaged_result_is_named(name: str, tmp_path: Path) -> None:
+    results = run(TINY, tmp_path)
+    file = results.folder / "ring-seed0" / name
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(ValueError, match=r"ring-seed0 are damaged .* delete that folder"):
+        run(TINY, tmp_path)
+
+
+def test_a_half_written_run_is_done_again(tmp_path: Path) -> None:
+    results = run(TINY, tmp_path)
+    before = rows(results)
+    (results.folder / "ring-seed0" / "outcome.json").unlink()
+    (results.folder / "ring-seed0" / "epochs.parquet").write_bytes(b"half")
+    assert rows(run(TINY, tmp_path)) == before
+
+
+def test_a_truncated_checkpoint_is_named(tmp_path: Path) -> None:
+    results = run(TINY, tmp_path)
+    (results.folder / "ring-seed0" / "outcome.json").unlink()
+    (results.folder / "ring-seed0" / "checkpoint.pt").write_bytes(b"half")
+    with pytest.raises(ValueError, match=r"checkpoint\.pt is damaged .* delete"):
+        run(TINY, tmp_path)
+
+
+@pytest.fixture
+def explosive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digits with a learning rate that no replica survives."""
+    monkeypatch.setitem(tasks.TASKS, "digits", dataclasses.replace(tasks.TASKS["digits"], lr=1e300))
+
+
+@pytest.mark.usefixtures("explosive")
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_there_is(tmp_path: Path) -> None:
+    results = run(TINY, tmp_path)
+    assert [result.status for result in results.runs] == ["diverged"] * 3
+    assert all("the loss of replica" in result.reason for result in results.runs)
+    assert all("at step" in result.reason for result in results.runs)
+    assert pq.read_table(results.folder / "ring-seed0" / "norms.parquet").num_rows > 0
+    assert results.summary[1]["accuracy"] is None
+    assert results.report.exists()
+
+
+@pytest.mark.usefixtures("explosive")
+def test_divergence_on_the_command_line_is_exit_code_2(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app,
+        ["bench", "--graphs", "ring", "--workers", "4", "--seeds", "1", "--epochs", "1", "--out", str(tmp_path)],
+    )
+    assert done.exit_code == 2
+    assert "ring-seed0 diverged: the loss of replica" in done.stderr
+
+
+# ---- processes ------------------------------------------------------------------------------------------------
+
+
+def test_processes_give_the_same_numbers(tmp_path: Path) -> None:
+    stacked = rows(run(TINY, tmp_path))
+    processes = rows(run(dataclasses.replace(TINY, engine="processes"), tmp_path))
+    assert stacked.keys() == processes.keys()
+    for folder, expected in stacked.items():
+        for row, other in zip(expected, processes[folder], strict=True):
+            assert other == pytest.approx(row, rel=1e-7, abs=1e-15), folder
+
+
+def torchrun(num_processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*command, "-m", "gossamer", "bench", "--engine", "processes", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+
+
+def test_torchrun(tmp_path: Path) -> None:
+    settings = ("--graphs", "ring", "--seeds", "1", "--epochs", "1", "--json")
+    done = torchrun(2, *settings, "--out", str(tmp_path / "torchrun"))
+    assert done.returncode == 0, done.stderr
+    stacked = run(Experiment(graphs=("ring",), workers=2, seeds=1, epochs=1), tmp_path / "stacked")
+    for row, expected in zip(json.loads(done.stdout)["rows"], stacked.summary, strict=True):
+        assert row["accuracy"] == expected["accuracy"]
+        assert row["consensus_distance"] == pytest.approx(expected["consensus_distance"], rel=1e-7, abs=1e-15)
+
+
+def test_torchrun_with_another_number_of_workers(tmp_path: Path) -> None:
+    done = torchrun(2, "--workers", "3", "--out", str(tmp_path))
+    assert done.returncode != 0
+    assert "torchrun has made 2 processes for 3 workers" in done.stderr
+
+
+def test_a_worker_that_is_killed_is_named(tmp_path: Path) -> None:
+    def kill_worker_1(event: Event) -> None:
+        if isinstance(event, EpochDone):
+            os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+
+    started = time.monotonic()
+    with pytest.raises(WorkerFailed, match=r"worker \d died with exit code -9|rank \d closed its connection"):
+        run(dataclasses.replace(TINY, engine="processes", epochs=50), tmp_path, kill_worker_1)
+    assert time.monotonic() - started < 60
+    assert not multiprocessing.active_children()
