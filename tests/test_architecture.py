@@ -26,7 +26,7 @@ def imported_parts(file: Path) -> set[str]:
     parts = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "gossamer":
-            parts |= {alias.name for alias in node.names}
+            parts |= {alias.name for alias in node.names} - {"__version__"}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gossamer."):
             parts.add(node.module.split(".")[1])
         elif isinstance(node, ast.Import):

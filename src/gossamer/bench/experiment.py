@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from gossamer import topologies
+from gossamer import __version__, topologies
 from gossamer._names import Spec, lookup
 from gossamer.algorithms import ALGORITHMS, Algorithm
 from gossamer.tasks import TASKS, Task
@@ -155,8 +155,8 @@ class Experiment:
 
     @property
     def folder(self) -> str:
-        """A name that says what it is, and differs whenever any setting does."""
-        settings = [asdict(run) for run in self.runs()]
+        """A name that says what it is, and differs whenever any setting or the version of Gossamer does."""
+        settings = [__version__, *(asdict(run) for run in self.runs())]
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
         return f"{self.task}-{self.workers}-{Spec.parse('algorithm', self.algorithm).name}-{digest}"
 

@@ -28,12 +28,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from gossamer import __version__
 from gossamer._files import write_text, write_whole
 
 from .experiment import Experiment, Run
 from .train import Columns, Outcome, Row
 
-_VERSIONS_OF = ("gossamer", "numpy", "pyarrow", "scikit-learn", "scipy", "torch")
+_VERSIONS_OF = ("numpy", "pyarrow", "scikit-learn", "scipy", "torch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +131,7 @@ def environment(device: str) -> dict[str, Any]:
     """Versions and hardware that a result was made with."""
     return {
         "python": platform.python_version(),
-        "versions": {package: version(package) for package in _VERSIONS_OF},
+        "versions": {"gossamer": __version__} | {package: version(package) for package in _VERSIONS_OF},
         "system": f"{platform.system()} {platform.machine()}",
         "processor": torch.cuda.get_device_name(device) if device.startswith("cuda") else _cpu_name(),
         "cores": os.cpu_count(),

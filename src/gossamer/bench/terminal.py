@@ -63,7 +63,7 @@ class Progress:
 
 def print_table(results: Results) -> None:
     """Final numbers by graph, and where the report is."""
-    table = Table(title=_title(results), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(title=_title(results), title_justify="left", box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("\ngraph", overflow="fold", min_width=11)
     for heading in (
         "averaged\nmodel",

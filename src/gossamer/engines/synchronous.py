@@ -65,7 +65,7 @@ class SynchronousEngine(AroundStep):
         algorithm: Algorithm,
         schedule: Schedule,
         group: ProcessGroup,
-        loss: Loss,
+        loss: Loss | None = None,
         timeout_s: float = 60.0,
     ) -> None:
         if schedule.n != group.size():
@@ -105,6 +105,8 @@ class SynchronousEngine(AroundStep):
         return [replica.params.unsqueeze(0) for replica in self.replicas]
 
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        if self.loss is None:
+            raise ValueError("the engine was made without a loss, for a loop of your own: call optimizer.step() there")
         self.model.train()
         self.optimizer.zero_grad()
         loss = self.loss(self.model(inputs[0]), targets[0])

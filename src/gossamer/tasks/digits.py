@@ -31,20 +31,20 @@ def load() -> Dataset:
 
 
 def model() -> nn.Module:
-    """Two strided convolutions with group norm and a linear layer, 6,186 parameters.
+    """Two strided convolutions with group norm and a linear layer, 1,946 parameters.
 
     In float64: large steps amplify rounding, and at float32's the engines, which sum in different orders, would soon be
     on trajectories of their own. A net this small is no slower for it.
     """
     net = nn.Sequential(
-        nn.Conv2d(1, 16, 3, stride=2, padding=1),  # [B, 16, 4, 4]
+        nn.Conv2d(1, 8, 3, stride=2, padding=1),  # [B, 8, 4, 4]
+        nn.GroupNorm(4, 8),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2, padding=1),  # [B, 16, 2, 2]
         nn.GroupNorm(4, 16),
         nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2, padding=1),  # [B, 32, 2, 2]
-        nn.GroupNorm(4, 32),
-        nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(128, 10),
+        nn.Linear(64, 10),
     )
     return net.double()
 
