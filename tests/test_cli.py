@@ -1,21 +1,51 @@
-"""The command line as users meet it: real processes, exit codes, one sentence for bad input."""
+"""The command line as users meet it: what it prints, exit codes, one sentence for bad input."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from gossamer.cli import main
+from gossamer.topologies import names
+from worlds import group_lives
+
 TINY = ("--graphs", "ring", "--workers", "4", "--seeds", "1", "--epochs", "1")
 
 
-def gossamer(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "gossamer", *arguments], capture_output=True, text=True, cwd=cwd)
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def test_topo_prints_the_published_gap() -> None:
+Gossamer = Callable[..., Done]
+
+
+@pytest.fixture
+def gossamer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Gossamer:
+    """Run a command line in this process, from its entry point to its exit code."""
+
+    def call(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["gossamer", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        code = stopped.value.code
+        captured = capsys.readouterr()
+        return Done(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return call
+
+
+def test_topo_prints_the_published_gap(gossamer: Gossamer) -> None:
     done = gossamer("topo", "ring", "--workers", "96", "--json")
     assert done.returncode == 0
     facts = json.loads(done.stdout)
@@ -24,30 +54,28 @@ def test_topo_prints_the_published_gap() -> None:
     assert facts["bytes_per_step"] == 2 * 4_000_000
 
 
-def test_topo_draws(tmp_path: Path) -> None:
+def test_topo_draws(gossamer: Gossamer, tmp_path: Path) -> None:
     done = gossamer("topo", "ada", "--workers", "12", "--draw", str(tmp_path / "ada.svg"))
     assert done.returncode == 0
     assert "spectral gap" in done.stdout
     assert ElementTree.parse(tmp_path / "ada.svg").getroot().tag.endswith("svg")
 
 
-def test_graphs_lists_all_names() -> None:
-    from gossamer.topologies import names
-
+def test_graphs_lists_all_names(gossamer: Gossamer) -> None:
     done = gossamer("graphs")
     assert done.returncode == 0
     assert all(name in done.stdout for name in names())
 
 
 @pytest.mark.parametrize("command", [(), ("topo",), ("bench",), ("graphs",)])
-def test_help(command: tuple[str, ...]) -> None:
+def test_help(gossamer: Gossamer, command: tuple[str, ...]) -> None:
     done = gossamer(*command, "--help")
     assert done.returncode == 0
     assert "Usage" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["topo", "bench"])
-def test_help_has_examples(command: str) -> None:
+def test_help_has_examples(gossamer: Gossamer, command: str) -> None:
     assert "gossamer " in gossamer(command, "--help").stdout.split("Example")[1]
 
 
@@ -76,10 +104,14 @@ def test_help_has_examples(command: str) -> None:
         (("bench", "--engine", "magic"), "'magic'"),
         (("bench", "--device", "tpux"), "'tpux'"),
         (("bench", "--workers", "13", "--graphs", "torus"), "13"),
+        (("topo", "ring", "--draw", "/dev/null"), "not a regular file"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
-    done = gossamer(*arguments, cwd=tmp_path)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    gossamer: Gossamer, arguments: tuple[str, ...], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = gossamer(*arguments)
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -87,7 +119,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...], s
     assert list(tmp_path.iterdir()) == [], "nothing is written"
 
 
-def test_bench_prints_a_table_and_the_report(tmp_path: Path) -> None:
+def test_bench_prints_a_table_and_the_report(gossamer: Gossamer, tmp_path: Path) -> None:
     done = gossamer("bench", *TINY, "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "all-reduce" in done.stdout
@@ -96,7 +128,7 @@ def test_bench_prints_a_table_and_the_report(tmp_path: Path) -> None:
     assert str(report) in done.stdout.replace("\n", "")
 
 
-def test_bench_json_is_json_and_nothing_else(tmp_path: Path) -> None:
+def test_bench_json_is_json_and_nothing_else(gossamer: Gossamer, tmp_path: Path) -> None:
     done = gossamer("bench", *TINY, "--out", str(tmp_path), "--json")
     assert done.returncode == 0, done.stderr
     rows = {row["graph"]: row for row in json.loads(done.stdout)["rows"]}
@@ -106,7 +138,7 @@ def test_bench_json_is_json_and_nothing_else(tmp_path: Path) -> None:
     assert 0 < rows["ring"]["accuracy"] <= 1
 
 
-def test_an_unwritable_folder(tmp_path: Path) -> None:
+def test_an_unwritable_folder(gossamer: Gossamer, tmp_path: Path) -> None:
     blocked = tmp_path / "a-file"
     blocked.write_text("not a folder")
     done = gossamer("bench", *TINY, "--out", str(blocked))
@@ -114,3 +146,39 @@ def test_an_unwritable_folder(tmp_path: Path) -> None:
     assert "cannot write results" in done.stderr
     assert "--out" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("engine", ["stacked", "processes"])
+def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(engine: str, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "gossamer",
+        "bench",
+        "--engine",
+        engine,
+        "--workers",
+        "4",
+        "--epochs",
+        "500",
+        "--json",
+    ]
+    running = subprocess.Popen(
+        [*command, "--out", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list(tmp_path.glob("*/*/config.json")):
+        assert running.poll() is None
+        time.sleep(0.05)
+    time.sleep(1)  # somewhere in the training
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert said.strip().splitlines() == ["gossamer: stopped; the same command goes on with what is there"]
+    deadline = time.monotonic() + 10
+    while group_lives(running.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not group_lives(running.pid)

@@ -1,5 +1,6 @@
 """True processes for tests of kills and of separate memory: forkserver with torch preloaded, never spawn."""
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -37,3 +38,12 @@ def _work(rank: int, size: int, port: int, work: Callable[[ProcessGroup], Any], 
     store = TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=60))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
     tell.send(work(dist.group.WORLD))
+
+
+def group_lives(process_group: int) -> bool:
+    """Whether any process of a group (of a process that was started in a session of its own) is still there."""
+    try:
+        os.killpg(process_group, 0)
+    except ProcessLookupError:
+        return False
+    return True

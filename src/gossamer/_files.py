@@ -1,5 +1,6 @@
 """Files appear whole or not at all."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file under a temporary name beside `path`, then rename it into place."""
+    path = path.resolve()  # through a link to the file itself
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write(temporary)

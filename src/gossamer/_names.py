@@ -39,6 +39,15 @@ class Spec:
             settings[key] = value
         return cls(kind, text, name.strip().lower().replace("_", "-"), settings)
 
+    @property
+    def canonical(self) -> str:
+        """The one way to write it: two texts that mean the same have the same canonical form.
+
+        >>> Spec.parse("graph", " Ring_Lattice: k = 4").canonical
+        'ring-lattice:k=4'
+        """
+        return ":".join([self.name, *(f"{key}={value}" for key, value in self.settings.items())])
+
     def call(self, function: Callable[..., T], *arguments: Any, **context: Any) -> T:
         """Call with these settings, and with that of the context which the function takes and nobody has set.
 

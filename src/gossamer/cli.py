@@ -152,6 +152,7 @@ def bench(
     from gossamer.bench import Experiment, WorkerFailed, run
     from gossamer.bench.launch import torchrun_rank, torchrun_size
     from gossamer.bench.terminal import Progress, print_table
+    from gossamer.engines import NeighborLost
 
     experiment = Experiment(
         task=task,
@@ -167,9 +168,12 @@ def bench(
     with Progress(silent=silent or as_json) as progress:
         try:
             results = run(experiment, out, progress.on_event)
-        except WorkerFailed as error:
+        except (WorkerFailed, NeighborLost, OSError) as error:
             print(f"gossamer: {error}; finished runs are kept, the same command goes on with them", file=sys.stderr)
             raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            print("gossamer: stopped; the same command goes on with what is there", file=sys.stderr)
+            raise typer.Exit(130) from None
     if silent:
         return
     if as_json:

@@ -19,6 +19,7 @@ from gossamer import tasks
 from gossamer.bench import EpochDone, Event, Experiment, Results, RunDone, RunStarted, SweepStarted, WorkerFailed, run
 from gossamer.bench import train as train_module
 from gossamer.cli import app
+from worlds import group_lives
 
 TINY = Experiment(graphs=("ring", "ada"), workers=4, seeds=1, epochs=3)
 
@@ -54,6 +55,14 @@ def test_what_is_on_disk(tmp_path: Path) -> None:
     assert not list(results.folder.rglob("checkpoint.pt"))
 
 
+def test_two_ways_to_write_a_name_are_one_experiment() -> None:
+    experiment = Experiment(graphs=("Ring", "ring", "Ring_Lattice:k=2"), workers=4, algorithm="D_PSGD", seeds=1)
+    assert experiment.graphs == ("ring", "ring", "ring-lattice:k=2")
+    assert [each.label for each in experiment.runs()] == ["all-reduce", "ring", "ring-lattice:k=2"]
+    centralized = Experiment(workers=4, algorithm="All_Reduce", seeds=1)
+    assert [each.label for each in centralized.runs()] == ["all-reduce"]
+
+
 def test_events_tell_the_story(tmp_path: Path) -> None:
     events: list[Event] = []
     run(dataclasses.replace(TINY, graphs=("ring",), centralized=False), tmp_path, events.append)
@@ -77,7 +86,7 @@ def test_repeats_exactly(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_module, "CHECKPOINT_EVERY_S", 0.0)
+    monkeypatch.setattr(train_module, "CHECKPOINT_AT_MOST", 1e9)  # after every epoch
     trained: list[tuple[str, int]] = []
 
     class Stop(Exception):
@@ -213,10 +222,13 @@ def test_torchrun(tmp_path: Path) -> None:
         assert row["consensus_distance"] == pytest.approx(expected["consensus_distance"], rel=1e-7, abs=1e-15)
 
 
-def test_torchrun_with_another_number_of_workers(tmp_path: Path) -> None:
-    done = torchrun(2, "--workers", "3", "--out", str(tmp_path))
-    assert done.returncode != 0
-    assert "torchrun has made 2 processes for 3 workers" in done.stderr
+def test_torchrun_with_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TORCHELASTIC_RUN_ID", "none"), ("WORLD_SIZE", "2"), ("RANK", "0")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="torchrun has made 2 processes for 4 workers"):
+        run(dataclasses.replace(TINY, engine="processes"), tmp_path)
+    with pytest.raises(ValueError, match="the stacked engine needs one: take --engine processes"):
+        run(TINY, tmp_path)
 
 
 def test_a_worker_that_is_killed_is_named(tmp_path: Path) -> None:
@@ -229,3 +241,28 @@ def test_a_worker_that_is_killed_is_named(tmp_path: Path) -> None:
         run(dataclasses.replace(TINY, engine="processes", epochs=50), tmp_path, kill_worker_1)
     assert time.monotonic() - started < 60
     assert not multiprocessing.active_children()
+
+
+def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gossamer", "bench", "--engine", "processes", "--workers", "3", "--epochs", "500"]
+    parent = subprocess.Popen(
+        [*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while not list(tmp_path.glob("*/*/config.json")):
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while group_lives(parent.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not group_lives(parent.pid)
+
+
+def test_several_runs_with_groups_on_the_same_processes(tmp_path: Path) -> None:
+    """Base-3 averages in groups of three, each a process group of its own, in every run anew."""
+    experiment = Experiment(graphs=("base-3",), workers=6, seeds=2, epochs=1, centralized=False)
+    stacked = rows(run(experiment, tmp_path))
+    processes = rows(run(dataclasses.replace(experiment, engine="processes"), tmp_path))
+    for folder, expected in stacked.items():
+        assert processes[folder][0] == pytest.approx(expected[0], rel=1e-7, abs=1e-15)

@@ -56,6 +56,11 @@ def test_scale(measure: Measure, values: Tensor, scale: float) -> None:
     assert measure(scale * values).item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_replica_that_blew_up_is_not_agreement(measure: Measure) -> None:
+    assert measure(torch.tensor([float("nan"), 1.0, 2.0])).isnan()
+
+
 @given(norms)
 def test_bounds(values: Tensor) -> None:
     assert -1e-12 <= gini(values).item() <= 1 - 1 / len(values) + 1e-12

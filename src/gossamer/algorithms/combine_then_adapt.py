@@ -12,7 +12,7 @@ class CombineThenAdapt(Algorithm):
     .. math:: x_i \leftarrow \sum_j W_{ij} x_j - \gamma\, d_i(x_i)
 
     where :math:`d_i` is the direction of any optimizer. Since the gradient does not wait for the mixing, the two
-    can overlap: `OverlappedDPSGD` is the same iteration with the exchange started early.
+    can overlap: `OverlappedDPSGD` starts the exchange early; on a graph that does not change it is the same iteration.
 
     Reference: Lian et al., NeurIPS 2017, arXiv 1705.09056.
     """

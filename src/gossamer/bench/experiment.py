@@ -20,9 +20,10 @@ CENTRALIZED = "all-reduce"
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One training, with every setting resolved. Two runs with equal settings give equal numbers."""
+    """One training, all settings resolved. On one machine with the same versions, equal settings give equal numbers."""
 
     task: str
+    task_version: int
     graph: str
     algorithm: str
     workers: int
@@ -92,6 +93,8 @@ class Experiment:
     def __post_init__(self) -> None:
         task = lookup("task", self.task, TASKS)
         make_algorithm(self.algorithm)
+        object.__setattr__(self, "algorithm", Spec.parse("algorithm", self.algorithm).canonical)
+        object.__setattr__(self, "graphs", tuple(Spec.parse("graph", graph).canonical for graph in self.graphs))
         for field, least in (("workers", 1), ("seeds", 1), ("epochs", 1)):
             value = getattr(self, field)
             if value is not None and value < least:
@@ -138,6 +141,7 @@ class Experiment:
         return [
             Run(
                 task=self.task,
+                task_version=task.version,
                 graph=graph,
                 algorithm=algorithm,
                 workers=self.workers,

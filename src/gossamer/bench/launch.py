@@ -1,9 +1,12 @@
 """Carries runs out: stacked in this process, on processes that it starts, or on those that torchrun made."""
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import connection, get_context
@@ -19,11 +22,11 @@ from torch.distributed import ProcessGroup, TCPStore  # type: ignore[attr-define
 from gossamer.engines import NeighborLost
 
 from .experiment import Run
-from .train import Outcome, Row, make_engine, train
+from .train import Outcome, Row, make_engine, num_threads, train
 
 _TIMEOUT = timedelta(minutes=5)
-_PRELOAD = ["gossamer.bench.launch", "sklearn.datasets"]
-"""Imported once by the fork server; the workers inherit them and start in a fraction of a second."""
+_PRELOAD = ["gossamer.bench.launch"]
+"""Imported once by the fork server, with torch; the workers inherit it and start in a fraction of a second."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +85,28 @@ def _train_all(
     checkpoint_of: CheckpointOf | None = None,
 ) -> None:
     for run in runs:
-        on_event(RunStarted(run))
-        engine = make_engine(run, group)
-        outcome = train(
-            run,
-            engine,
-            on_epoch=lambda run, row: on_event(EpochDone(run, row)),
-            checkpoint=checkpoint_of(run) if checkpoint_of else None,
-        )
-        engine.close()
-        on_event(RunDone(run, outcome))
+        with _threads_of(run):
+            on_event(RunStarted(run))
+            engine = make_engine(run, group)
+            outcome = train(
+                run,
+                engine,
+                on_epoch=lambda run, row: on_event(EpochDone(run, row)),
+                checkpoint=checkpoint_of(run) if checkpoint_of else None,
+            )
+            engine.close()
+            on_event(RunDone(run, outcome))
+
+
+@contextmanager
+def _threads_of(run: Run) -> Iterator[None]:
+    """As many threads as the task is fast with; afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads(run))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 # ---- torchrun --------------------------------------------------------------------------------------------
@@ -111,7 +126,6 @@ def torchrun_group(num_workers: int) -> ProcessGroup:
         )
     if not dist.is_initialized():
         dist.init_process_group("gloo", timeout=_TIMEOUT)
-        torch.set_num_threads(1)
     group = dist.group.WORLD
     assert group is not None
     return group
@@ -138,7 +152,7 @@ def _on_local_processes(runs: Sequence[Run], on_event: OnEvent) -> None:
     workers: dict[Connection, tuple[int, ForkServerProcess]] = {}
     try:
         for rank in range(size):
-            here, there = context.Pipe(duplex=False)
+            here, there = context.Pipe()
             process = context.Process(target=_work, args=(rank, size, store.port, list(runs), there), daemon=True)
             process.start()
             there.close()  # the worker holds the only other end: when it dies, `here` reads end-of-file
@@ -172,7 +186,8 @@ def _listen(workers: dict[Connection, tuple[int, ForkServerProcess]], on_event: 
 
 def _work(rank: int, size: int, port: int, runs: list[Run], tell: "Connection[Any, Any]") -> None:
     """The life of one worker: all runs, one after the other; rank 0 tells of them."""
-    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everybody; the parent decides and ends the workers
+    threading.Thread(target=_die_with_parent, args=(tell,), daemon=True).start()
     try:
         store = TCPStore("127.0.0.1", port, is_master=False, timeout=_TIMEOUT)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
@@ -183,7 +198,15 @@ def _work(rank: int, size: int, port: int, runs: list[Run], tell: "Connection[An
         dist.destroy_process_group()
         tell.send(None)
     except NeighborLost as error:
-        tell.send(str(error))
+        with suppress(OSError):
+            tell.send(str(error))
     except Exception as error:
         traceback.print_exc(file=sys.stderr)  # not foreseen: show where
         tell.send(f"{type(error).__name__}: {error}")
+
+
+def _die_with_parent(tell: "Connection[Any, Any]") -> None:
+    """The parent never writes; when its end of the pipe is gone, so is the parent, and nobody wants the work."""
+    with suppress(EOFError, OSError):
+        tell.recv()
+    os._exit(1)

@@ -32,7 +32,7 @@ from gossamer import __version__
 from gossamer._files import write_text, write_whole
 
 from .experiment import Experiment, Run
-from .train import Columns, Outcome, Row
+from .train import Columns, Outcome, Row, num_threads
 
 _VERSIONS_OF = ("numpy", "pyarrow", "scikit-learn", "scipy", "torch")
 
@@ -94,7 +94,7 @@ class Store:
         folder = self.run_folder(run)
         folder.mkdir(exist_ok=True)
         write_text(folder / "config.json", _json(asdict(run)))
-        write_text(folder / "environment.json", _json(environment(run.device)))
+        write_text(folder / "environment.json", _json(environment(run)))
 
     def finish(self, run: Run, outcome: Outcome) -> None:
         """Write what a run has shown; its `outcome.json` last, which makes it count as done."""
@@ -127,15 +127,15 @@ class Store:
             ) from error
 
 
-def environment(device: str) -> dict[str, Any]:
+def environment(run: Run) -> dict[str, Any]:
     """Versions and hardware that a result was made with."""
     return {
         "python": platform.python_version(),
         "versions": {"gossamer": __version__} | {package: version(package) for package in _VERSIONS_OF},
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": torch.cuda.get_device_name(device) if device.startswith("cuda") else _cpu_name(),
+        "processor": torch.cuda.get_device_name(run.device) if run.device.startswith("cuda") else _cpu_name(),
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": num_threads(run),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 

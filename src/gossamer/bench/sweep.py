@@ -10,7 +10,18 @@ from torch.distributed import ProcessGroup
 from gossamer._files import write_text
 
 from .experiment import Experiment, Run
-from .launch import EpochDone, Event, OnEvent, RunDone, RunStarted, SweepStarted, launch, torchrun_group, under_torchrun
+from .launch import (
+    EpochDone,
+    Event,
+    OnEvent,
+    RunDone,
+    RunStarted,
+    SweepStarted,
+    launch,
+    torchrun_group,
+    torchrun_size,
+    under_torchrun,
+)
 from .report import write_report
 from .store import RunResult, Store
 from .summary import Summary, summarize
@@ -49,12 +60,18 @@ def run(experiment: Experiment, out: Path | str = "results", on_event: OnEvent =
         results = gossamer.bench.run(Experiment(graphs=("ring", "torus"), workers=8))
         print(results.summary, results.report)
     """
+    if experiment.engine == "stacked" and (torchrun_size() or 1) > 1:
+        raise ValueError(
+            f"torchrun has made {torchrun_size()} processes, but the stacked engine needs one: "
+            "take --engine processes, or start without torchrun"
+        )
     group = torchrun_group(experiment.workers) if experiment.engine == "processes" and under_torchrun() else None
     if group is not None and group.rank() != 0:  # rank 0 alone writes, and says what is left to do
         launch(_agree(group, []), lambda event: None)
-        return Results(experiment=experiment, folder=Path(out), runs=[])
+        return Results(experiment=experiment, folder=Path(out) / experiment.folder, runs=[])
     store = Store(out, experiment)
     with store.lock():
+        store.read()  # damaged results are better found before an hour of training than after it
         runs = experiment.runs()
         left = [run for run in runs if not store.is_done(run)]
         if group is not None:

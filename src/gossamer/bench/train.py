@@ -20,7 +20,8 @@ from .sharding import batches
 from .white_box import DISPERSION, Snapshot, snapshot
 
 PROBES_PER_EPOCH = 3
-CHECKPOINT_EVERY_S = 15.0
+CHECKPOINT_AT_MOST = 0.05
+"""Share of the time that saving may take; checkpoints are written at the ends of epochs, as often as that allows."""
 _EVALUATE_AT_ONCE = 2048
 """Test samples times local replicas that are evaluated in one call, at least one sample each: bounds the memory."""
 
@@ -41,6 +42,13 @@ class Outcome:
     """One entry for each (probe, tensor): dispersion and consensus distance across replicas."""
     norms: Columns = field(default_factory=dict)
     """One entry for each (probe, tensor, replica): the L2 norm before mixing."""
+
+
+def num_threads(run: Run) -> int:
+    """Threads for a run: its task's choice, one where every replica is a process, else all that torch has."""
+    if run.engine == "processes":
+        return 1
+    return task_of(run).cpu_threads or torch.get_num_threads()
 
 
 OnEpoch = Callable[[Run, Row], None]
@@ -73,14 +81,12 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, checkpoint: Path | Non
     All holders of replicas call this alike and get the same outcome.
     """
     task, outcome, schedule = task_of(run), Outcome(), run.schedule()
-    if task.cpu_threads is not None:
-        torch.set_num_threads(task.cpu_threads)
     data = _to_device(task.load(), run.device)
     if checkpoint is not None and checkpoint.exists():
         _restore(checkpoint, engine, outcome)
     probe = _Probe(engine, run, outcome)
     engine.probes.append(probe)
-    saved_at = time.monotonic()
+    saved_at, save_s = time.monotonic(), 0.0
     for epoch in range(len(outcome.epochs), run.epochs):
         started = time.monotonic()
         losses = _train_epoch(run, engine, data, epoch)
@@ -96,15 +102,17 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, checkpoint: Path | Non
             "train_loss": losses.mean().item(),
             **_evaluate(task, engine, data),
             **probe.epoch_means(),
-            "bytes_sent": _largest(engine, engine.bytes_sent),
+            "bytes_sent": engine.gather(torch.from_numpy(engine.bytes_sent)).max().item(),
             "degree": schedule(first_step).degree if run.label != CENTRALIZED else run.workers - 1,
             "seconds": seconds + (outcome.epochs[-1]["seconds"] if outcome.epochs else 0.0),
         }
         outcome.epochs.append(row)
         on_epoch(run, row)
-        if checkpoint is not None and time.monotonic() - saved_at > CHECKPOINT_EVERY_S:
+        if checkpoint is not None and time.monotonic() - saved_at > save_s / CHECKPOINT_AT_MOST:
+            started = time.monotonic()
             _save(checkpoint, engine, outcome)
             saved_at = time.monotonic()
+            save_s = saved_at - started
     outcome.status = "finished"
     return outcome
 
@@ -208,12 +216,6 @@ def _extend(columns: Columns, **more: list[Any]) -> None:
         columns.setdefault(name, []).extend(values)
 
 
-def _largest(engine: Engine, value: float) -> float:
-    """The largest value over all holders of replicas."""
-    here = torch.full((engine.local.stop - engine.local.start,), value, dtype=torch.float64)
-    return engine.gather(here).max().item()
-
-
 def _to_device(data: Dataset, device: str) -> Dataset:
     return Dataset(**{name: tensor.to(device) for name, tensor in vars(data).items()})
 
@@ -231,9 +233,9 @@ def _save(checkpoint: Path, engine: Engine, outcome: Outcome) -> None:
 def _restore(checkpoint: Path, engine: Engine, outcome: Outcome) -> None:
     try:
         saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load answers damage with errors of many kinds
+        engine.load_state_dict(saved["engine"])
+        vars(outcome).update(saved["outcome"])
+        torch.set_rng_state(saved["random"])
+        torch.cuda.set_rng_state_all(saved["random_cuda"])
+    except Exception as error:  # damage shows as errors of many kinds
         raise ValueError(f"{checkpoint} is damaged ({error}): delete it to start the run anew") from error
-    engine.load_state_dict(saved["engine"])
-    vars(outcome).update(saved["outcome"])
-    torch.set_rng_state(saved["random"])
-    torch.cuda.set_rng_state_all(saved["random_cuda"])

@@ -1,11 +1,18 @@
 """What an engine offers to a harness, whether it holds all replicas or one."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from .around_step import Probe
 from .flat import FlatReplica
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Outputs and targets of a batch to the mean loss."""
 
 
 class Engine(Protocol):
@@ -26,8 +33,8 @@ class Engine(Protocol):
         ...
 
     @property
-    def bytes_sent(self) -> float:
-        """What training, not measuring, has made a worker send so far."""
+    def bytes_sent(self) -> NDArray[np.float64]:
+        """What training, not measuring, has made each worker held here send so far, `[L]`."""
         ...
 
     tensor_names: tuple[str, ...]
@@ -68,3 +75,15 @@ class Engine(Protocol):
     def load_state_dict(self, saved: dict[str, Any]) -> None: ...
 
     def close(self) -> None: ...
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode; afterwards each of its modules is in the mode it was in, frozen ones too."""
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in training.items():
+            module.training = mode

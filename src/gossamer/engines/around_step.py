@@ -1,10 +1,12 @@
 """Hooks an algorithm around the step of a torch optimizer. Both synchronous engines stand on this."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -20,8 +22,8 @@ Probe = Callable[[int], None]
 class Mixer(Protocol):
     """How an engine mixes."""
 
-    bytes_sent: float
-    """What a worker has sent for training so far."""
+    bytes_sent: NDArray[np.float64]
+    """What each of the workers held here has sent for training so far, `[L]`."""
 
     def at(self, mixing: Mixing) -> Mix:
         """What an algorithm may call at a step with these weights."""
@@ -31,14 +33,15 @@ class Mixer(Protocol):
 class AroundStep:
     """While attached, `optimizer.step()` runs `before_step`, the step itself, the probes and `after_step`.
 
-    The optimizer is the user's own and stays untouched: nothing is wrapped, `close` takes the hooks off again.
+    The optimizer is the user's own: nothing is wrapped, and `close` takes the hooks off again. The parameters stay the
+    same objects under the same names, but their values now lie in flat buffers.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
         parameters: Mapping[str, nn.Parameter],
-        buffers: Mapping[str, Tensor],
+        buffers: Callable[[], Mapping[str, Tensor]],
         *,
         algorithm: Algorithm,
         schedule: Schedule,
@@ -51,6 +54,7 @@ class AroundStep:
         self.schedule = schedule.per_round(algorithm.mixes_every)
         self.probes: list[Probe] = []
         self.num_steps = 0
+        self._num_stepped = sum(len(param_group["params"]) for param_group in optimizer.param_groups)
         names = {id(parameter): name for name, parameter in parameters.items()}
         self.tensor_names = tuple(names[id(p)] for replica in self.replicas for p in replica.parameters)
         self.buffers = buffers
@@ -61,7 +65,7 @@ class AroundStep:
         ]
 
     @property
-    def bytes_sent(self) -> float:
+    def bytes_sent(self) -> NDArray[np.float64]:
         return self.mixer.bytes_sent
 
     def set_lr(self, lr: float) -> None:
@@ -69,7 +73,13 @@ class AroundStep:
             param_group["lr"] = lr
 
     @torch.no_grad()
-    def _before(self, *_: Any) -> None:
+    def _before(self, optimizer: Optimizer, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if any(callable(argument) for argument in (*arguments, *keywords.values())):
+            raise ValueError(
+                "optimizer.step(closure) makes its gradients inside the step, where no method can reach them: "
+                "call backward() first, then step() without a closure"
+            )
+        self._check_parameters()
         mix = self.mixer.at(self.schedule(self.num_steps))
         for replica in self.replicas:
             self.algorithm.before_step(replica, mix)
@@ -85,13 +95,31 @@ class AroundStep:
             replica.step = self.num_steps
             self.algorithm.after_step(replica, mix)
 
+    def _check_parameters(self) -> None:
+        """A parameter that has left its flat buffer, or came later, would be trained but never mixed: say so."""
+        stepped = sum(len(param_group["params"]) for param_group in self.optimizer.param_groups)
+        if stepped != self._num_stepped:
+            raise ValueError(
+                f"the optimizer steps {stepped} parameters, but had {self._num_stepped} when the engine was attached: "
+                "add parameters first, then attach"
+            )
+        moved = [name for name, there in zip(self.tensor_names, self._in_place(), strict=True) if not there]
+        if moved:
+            raise ValueError(
+                f"parameter {moved[0]!r} was moved after the engine was attached (by .to(), .double() or .data): "
+                "move the model first, then attach"
+            )
+
+    def _in_place(self) -> Iterator[bool]:
+        return (there for replica in self.replicas for there in replica.in_place())
+
     def state_dict(self) -> dict[str, Any]:
         """All that a later `load_state_dict` needs to go on as if nothing had happened."""
         return {
             "num_steps": self.num_steps,
-            "bytes_sent": self.bytes_sent,
+            "bytes_sent": self.bytes_sent.tolist(),
             "replicas": [replica.state_dict() for replica in self.replicas],
-            "buffers": dict(self.buffers),
+            "buffers": dict(self.buffers()),
             "optimizer": self.optimizer.state_dict(),
         }
 
@@ -99,10 +127,10 @@ class AroundStep:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self.num_steps = saved["num_steps"]
-        self.mixer.bytes_sent = saved["bytes_sent"]
+        self.mixer.bytes_sent = np.array(saved["bytes_sent"])
         for replica, state in zip(self.replicas, saved["replicas"], strict=True):
             replica.load_state_dict(state)
-        for name, buffer in self.buffers.items():
+        for name, buffer in self.buffers().items():
             buffer.copy_(saved["buffers"][name])
         self.optimizer.load_state_dict(saved["optimizer"])
 

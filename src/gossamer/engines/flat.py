@@ -37,12 +37,13 @@ class FlatReplica:
         for parameter, view in zip(self.parameters, self._views(self.params), strict=True):
             view.copy_(parameter.data)
             parameter.data = view
+        self._addresses = [parameter.data_ptr() for parameter in self.parameters]
         self._grads: Tensor | None = None
         self._grad_views: list[Tensor] = []
 
     @property
     def grads(self) -> Tensor:
-        """All gradients in one buffer `[..., P]`, gathered on demand; a parameter without one counts as zero.
+        """All gradients in one buffer `[..., P]`, gathered on demand; a parameter without one gets zeros.
 
         Only methods that touch gradients pay for the copy. Afterwards each `.grad` is a view of the buffer, so what
         the algorithm writes the optimizer reads.
@@ -57,6 +58,10 @@ class FlatReplica:
                 view.copy_(parameter.grad)
             parameter.grad = view
         return self._grads
+
+    def in_place(self) -> list[bool]:
+        """For each parameter, whether it still lies where it was put."""
+        return [p.data_ptr() == there for p, there in zip(self.parameters, self._addresses, strict=True)]
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         return [

@@ -10,10 +10,10 @@ from torch.optim import Optimizer
 from gossamer.algorithms import Algorithm
 from gossamer.topologies import Schedule
 
+from ._engine import Loss, evaluating
 from .around_step import AroundStep
 from .stacked_mix import StackedMix
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 _NOT_ELEMENTWISE = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
@@ -25,8 +25,8 @@ class StackedEngine(AroundStep):
 
     Every parameter and buffer gets a leading axis of N. The gradient of the sum of N losses is N separate gradients,
     and an elementwise optimizer over stacked parameters *is* N optimizers, so nothing but `mix` lets one replica
-    see another. `model` is the template: its values are copied N times at the start and it is never changed.
-    Random numbers (dropout) differ from replica to replica.
+    see another. `model` is the template: it is moved to the device, its values are copied N times at the start, and
+    training leaves them as they are. Random numbers (dropout) differ from replica to replica.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class StackedEngine(AroundStep):
             name: nn.Parameter(_stack(p, num_replicas)) for name, p in model.named_parameters() if p.requires_grad
         }
         self._frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
-        self.buffers = {name: _stack(buffer, num_replicas) for name, buffer in model.named_buffers()}
+        self._buffers = {name: _stack(buffer, num_replicas) for name, buffer in model.named_buffers()}
         stepper = optimizer(self.parameters.values())
         if type(stepper).__name__ in _NOT_ELEMENTWISE:
             raise ValueError(
@@ -62,10 +62,10 @@ class StackedEngine(AroundStep):
         super().__init__(
             stepper,
             self.parameters,
-            self.buffers,
+            lambda: self._buffers,
             algorithm=algorithm,
             schedule=schedule,
-            mixer=StackedMix(),
+            mixer=StackedMix(num_replicas),
             lead=(num_replicas,),
         )
 
@@ -81,10 +81,9 @@ class StackedEngine(AroundStep):
         return [replica.params for replica in self.replicas]
 
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        self.model.train()
         self.optimizer.zero_grad()
         losses, buffers = vmap(self._loss_of_one, randomness="different")(
-            self.parameters, self.buffers, inputs, targets
+            self.parameters, self._buffers, inputs, targets
         )
         losses.sum().backward()  # type: ignore[no-untyped-call]
         self._keep(buffers)
@@ -94,27 +93,29 @@ class StackedEngine(AroundStep):
     def _loss_of_one(
         self, trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        said = functional_call(self.model, {**self._frozen, **trained, **buffers}, (inputs,))
-        return self.loss(said, targets), buffers
+        everything = {**self._frozen, **trained, **buffers}
+        said = functional_call(self.model, everything, (inputs,))
+        # functional_call writes buffers that the model has replaced, not only changed, back into the dict
+        return self.loss(said, targets), {name: everything[name] for name in buffers}
 
     @torch.no_grad()
     def _keep(self, buffers: Mapping[str, Tensor]) -> None:
         """Take over what a layer (batch norm) has written into its buffers during the forward pass."""
         for name, buffer in buffers.items():
-            if buffer is not self.buffers[name]:
-                self.buffers[name].copy_(buffer)
+            if buffer.data_ptr() != self._buffers[name].data_ptr():
+                self._buffers[name].copy_(buffer)
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
-        self.model.eval()
-        said: Tensor = vmap(self._output_of_one, in_dims=(0, 0, None))(self.parameters, self.buffers, inputs)
+        with evaluating(self.model):
+            said: Tensor = vmap(self._output_of_one, in_dims=(0, 0, None))(self.parameters, self._buffers, inputs)
         return said
 
     @torch.no_grad()
     def averaged_outputs(self, inputs: Tensor) -> Tensor:
-        self.model.eval()
-        mean = {name: _mean_of_replicas(tensor) for name, tensor in {**self.parameters, **self.buffers}.items()}
-        return self._output_of_one(mean, {}, inputs)
+        mean = {name: _mean_of_replicas(tensor) for name, tensor in {**self.parameters, **self._buffers}.items()}
+        with evaluating(self.model):
+            return self._output_of_one(mean, {}, inputs)
 
     def _output_of_one(self, trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         said: Tensor = functional_call(self.model, {**self._frozen, **trained, **buffers}, (inputs,))

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from gossamer.topologies import Mixing
+from gossamer.topologies import Mixing, all_reduce_models
 
 from .flat import Arrived
 
@@ -19,10 +20,10 @@ _DENSE_BELOW = 32
 
 
 class StackedMix:
-    """`Mix` over `[N, ...]` tensors; counts the bytes that a worker would have sent."""
+    """`Mix` over `[N, ...]` tensors; counts the bytes that each worker would have sent."""
 
-    def __init__(self) -> None:
-        self.bytes_sent = 0.0
+    def __init__(self, num_replicas: int) -> None:
+        self.bytes_sent = np.zeros(num_replicas)
         self._operators: WeakKeyDictionary[Mixing, dict[tuple[torch.dtype, torch.device], Operator]]
         self._operators = WeakKeyDictionary()
 
@@ -47,15 +48,14 @@ class BoundStackedMix:
         self._mixing = mixing
 
     def __call__(self, values: Tensor) -> Tensor:
-        self._parent.bytes_sent += self._mixing.bytes_per_step(_bytes_of_one(values))
+        self._parent.bytes_sent += self._mixing.models_sent * _bytes_of_one(values)
         return self._parent.apply(self._mixing, values)
 
     def start(self, values: Tensor) -> Arrived:
         return Arrived(self(values))
 
     def mean(self, values: Tensor) -> Tensor:
-        n = values.shape[0]
-        self._parent.bytes_sent += 2 * (n - 1) / n * _bytes_of_one(values)
+        self._parent.bytes_sent += all_reduce_models(values.shape[0]) * _bytes_of_one(values)
         return values.mean(0, keepdim=True).expand_as(values)
 
 

@@ -1,7 +1,6 @@
 """The synchronous engine: one process a replica, over a process group that is handed in."""
 
-from collections.abc import Callable
-
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
@@ -10,11 +9,10 @@ from torch.optim import Optimizer
 from gossamer.algorithms import Algorithm
 from gossamer.topologies import Mixing, Schedule
 
+from ._engine import Loss, evaluating
 from .around_step import AroundStep
 from .flat import Arrived
 from .transport import GroupMean, PairwiseExchange, Transport
-
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class ProcessMix:
@@ -22,7 +20,7 @@ class ProcessMix:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.bytes_sent = 0.0
+        self.bytes_sent = np.zeros(1)
 
     def at(self, mixing: Mixing) -> "BoundProcessMix":
         """The mix of one step."""
@@ -79,7 +77,7 @@ class SynchronousEngine(AroundStep):
         super().__init__(
             optimizer,
             _trained(model, optimizer),
-            dict(model.named_buffers()),
+            lambda: dict(model.named_buffers()),
             algorithm=algorithm,
             schedule=schedule,
             mixer=ProcessMix(self.transport),
@@ -107,7 +105,6 @@ class SynchronousEngine(AroundStep):
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         if self.loss is None:
             raise ValueError("the engine was made without a loss, for a loop of your own: call optimizer.step() there")
-        self.model.train()
         self.optimizer.zero_grad()
         loss = self.loss(self.model(inputs[0]), targets[0])
         loss.backward()  # type: ignore[no-untyped-call]
@@ -116,19 +113,23 @@ class SynchronousEngine(AroundStep):
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
-        self.model.eval()
-        said: Tensor = self.model(inputs)
+        with evaluating(self.model):
+            said: Tensor = self.model(inputs)
         return said.unsqueeze(0)
 
     @torch.no_grad()
     def averaged_outputs(self, inputs: Tensor) -> Tensor:
-        self.model.eval()
         averaged = {
             name: self.mean(tensor.detach().unsqueeze(0)) if tensor.is_floating_point() else tensor
             for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers())
         }
-        said: Tensor = torch.func.functional_call(self.model, averaged, (inputs,))
+        with evaluating(self.model):
+            said: Tensor = torch.func.functional_call(self.model, averaged, (inputs,))
         return said
+
+    def close(self) -> None:
+        super().close()
+        self.transport.close()
 
     def gather(self, local: Tensor) -> Tensor:
         return self.transport.gather(local[0])

@@ -1,6 +1,7 @@
 """The only file that sends: exchanges between the processes of a group that was handed in."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,6 +18,8 @@ from .flat import Arrived
 
 T = TypeVar("T")
 
+_LOST = re.compile("timed out|timeout|connection|closed|peer|broken pipe|reset", re.IGNORECASE)
+"""What gloo says when it cannot reach somebody."""
 _GRACE_S = 2.0
 """How long a failing rank listens for word from the others before it blames one of them."""
 
@@ -47,7 +50,11 @@ class Transport:
         self._timeout = timedelta(seconds=timeout_s)
         self._num_exchanges = 0
         self._subgroups: dict[tuple[int, ...], ProcessGroupGloo] = {}
-        self._notes = PrefixStore("gossamer/lost", group.get_group_store())
+        # Several transports may use one group in turn. Each has keys of its own, and since every rank makes
+        # them in the same order, the count of a rank's own transports is the same number on all.
+        store = group.get_group_store()
+        serial = store.add(f"gossamer/transports/{self.rank}", 1)
+        self._store = PrefixStore(f"gossamer/transport-{serial}", store)
 
     # ---- exchanges ----------------------------------------------------------------------------------
 
@@ -91,6 +98,12 @@ class Transport:
             return None
         return next(members for members in mixing.groups if self.rank in members)
 
+    def close(self) -> None:
+        """Let go of the subgroups. The group that was handed in stays open."""
+        for subgroup in self._subgroups.values():
+            subgroup.shutdown()
+        self._subgroups.clear()
+
     # ---- what exchanges are made of -----------------------------------------------------------------
 
     def send(self, values: Tensor, to: int) -> Work:
@@ -106,7 +119,7 @@ class Transport:
         if len(members) == self.size:
             return self.group
         if members not in self._subgroups:
-            store = PrefixStore(f"gossamer/group/{'-'.join(map(str, members))}", self.group.get_group_store())
+            store = PrefixStore(f"group/{'-'.join(map(str, members))}", self._store)
             self._subgroups[members] = self._attempt(
                 lambda: ProcessGroupGloo(store, members.index(self.rank), len(members), self._timeout),
                 *members,
@@ -128,6 +141,8 @@ class Transport:
         try:
             return operation()
         except RuntimeError as error:
+            if not _LOST.search(str(error)):  # a mistake of ours (a dtype, a device), not a lost neighbour
+                raise
             self._give_up(peers, time.monotonic() - started, error)
 
     def _give_up(self, peers: tuple[int, ...], waited_s: float, error: Exception) -> NoReturn:
@@ -140,9 +155,13 @@ class Transport:
         self._leave_note("present", self.rank)
         culprit, told_by = self._find_culprit(others)
         self._leave_note("culprit", culprit)
+        if culprit == self.rank:
+            raise NeighborLost(
+                told_by, f"rank {told_by} gave this rank, {self.rank}, up: it had not heard from it in time"
+            ) from error
         how = (
             f"rank {told_by} reports that rank {culprit} is lost"
-            if told_by is not None
+            if told_by != self.rank
             else f"rank {culprit} has been silent for the timeout of {self.timeout_s:g} s"
             if waited_s >= 0.9 * self.timeout_s
             else f"rank {culprit} closed its connection {waited_s:.1f} s into the wait (timeout {self.timeout_s:g} s)"
@@ -153,32 +172,35 @@ class Transport:
             f"{culprit}, or give a longer timeout if it is only slow",
         ) from error
 
-    def _find_culprit(self, others: list[int]) -> tuple[int, int | None]:
-        """(the rank at fault, who said so).
+    def _find_culprit(self, others: list[int]) -> tuple[int, int]:
+        """(the rank at fault, who says so).
 
-        A peer that says nothing within the grace time is at fault. One that has given up too is not: it is
-        asked whom it blames, for which it may need a grace time of its own.
+        Whoever has given up too leaves a note, so the one at fault is among those that leave none. A single one
+        of them is named after the grace time; as long as there are several, some may only be late to the exchange and
+        will yet fail and leave their note. Those who left a note are asked whom they blame.
         """
         started = time.monotonic()
-        while (waited_s := time.monotonic() - started) < 2 * _GRACE_S:
+        while True:
+            waited_s = time.monotonic() - started
             for peer in others:
                 culprit = self._read_note("culprit", peer)
-                if culprit is not None and culprit != self.rank:
+                if culprit is not None:
                     return culprit, peer
-            missing = [peer for peer in others if self._read_note("present", peer) is None]
-            if missing and waited_s > _GRACE_S:
-                return missing[0], None
+            silent = [peer for peer in others if self._read_note("present", peer) is None]
+            if len(silent) == 1 and waited_s > _GRACE_S:
+                return silent[0], self.rank
+            if waited_s > max(self.timeout_s, 2 * _GRACE_S):
+                return (silent or others)[0], self.rank
             time.sleep(0.02)
-        return others[0], None
 
     def _leave_note(self, kind: str, value: int) -> None:
         with suppress(RuntimeError):  # the store went down with the rank that hosts it: nobody can read the note
-            self._notes.set(f"{kind}/{self.rank}", json.dumps(value))
+            self._store.set(f"{kind}/{self.rank}", json.dumps(value))
 
     def _read_note(self, kind: str, rank: int) -> int | None:
         key = f"{kind}/{rank}"
         try:
-            return int(json.loads(self._notes.get(key))) if self._notes.check([key]) else None
+            return int(json.loads(self._store.get(key))) if self._store.check([key]) else None
         except RuntimeError:
             return None
 

@@ -1,7 +1,8 @@
 """How unequal N replicas are in one number each: four classic measures of dispersion over the first axis.
 
 Given `values[N, ...]` (the L2 norms of a tensor on every replica, say) each function returns a `[...]` tensor, zero
-where all replicas agree. Values must not be negative. Where their mean is zero they all are, so the dispersion is zero.
+where all replicas agree. Values must not be negative. Where their mean is zero they all are, so the dispersion is
+zero; a value that is not a number makes the dispersion not a number.
 """
 
 import torch
@@ -57,4 +58,4 @@ def _sample_variance(values: Tensor) -> Tensor:
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
-    return torch.where(below > 0, above / below.clamp(min=torch.finfo(below.dtype).tiny), torch.zeros_like(above))
+    return (above / below).where(below != 0, torch.zeros_like(above))

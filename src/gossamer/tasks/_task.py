@@ -29,6 +29,7 @@ class Task:
     summary: str
     """One line for help texts and reports."""
     load: Callable[[], Dataset]
+    """The data; called often, so it must keep what it has read."""
     model: Callable[[], nn.Module]
     """A fresh model; its random start follows torch's seed."""
     loss: Callable[[Tensor, Tensor], Tensor]
@@ -47,6 +48,8 @@ class Task:
     warmup_epochs: float
     good: float
     """The accuracy that a well-trained model reaches: below it, something is wrong with the training."""
+    version: int = 1
+    """Raised when data, model or loss change, so that results of before are not taken for results of now."""
     cpu_threads: int | None = None
     """Threads on a CPU, where operations are so small that more would only wait for each other; None for all cores."""
 

@@ -25,7 +25,7 @@ from gossamer.topologies._graphs import (
     star,
     torus,
 )
-from gossamer.topologies._mixing import Mixing
+from gossamer.topologies._mixing import Mixing, all_reduce_models
 from gossamer.topologies._pairs import (
     alternating_exponential_ring,
     alternating_ring,
@@ -43,6 +43,7 @@ __all__ = [
     "Schedule",
     "ada",
     "ada_k",
+    "all_reduce_models",
     "alternating_exponential_ring",
     "alternating_ring",
     "base_graph",

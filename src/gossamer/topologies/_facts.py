@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gossamer.topologies._mixing import all_reduce_models
 from gossamer.topologies._schedule import Schedule
 
 
@@ -28,6 +29,6 @@ def facts(schedule: Schedule, *, model_bytes: int) -> dict[str, Any]:
         "spectral_gap": schedule.spectral_gap(),
         "steps_to_exact": schedule.steps_to_exact(),
         "bytes_per_step": schedule.bytes_per_step(model_bytes),
-        "bytes_per_step_all_reduce": 2 * (schedule.n - 1) / schedule.n * model_bytes,
+        "bytes_per_step_all_reduce": all_reduce_models(schedule.n) * model_bytes,
         "doubly_stochastic": all(mixing.is_doubly_stochastic for mixing in stages),
     }

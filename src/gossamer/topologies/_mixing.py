@@ -182,20 +182,32 @@ class Mixing:
         """1 − |λ₂|: by how much one mixing shrinks disagreement, at worst. One replica has a gap of 1."""
         return self._spectral_gap
 
-    def bytes_per_step(self, model_bytes: float) -> float:
-        """Bytes that the busiest worker sends in one mixing of a model of `model_bytes`.
+    @cached_property
+    def models_sent(self) -> Floats:
+        """Models that each worker sends in one mixing, [N].
 
         A group of g averages by an all-reduce, 2(g−1)/g models (a pair: one model; complete: 2(n−1)/n). Any
         other graph sends one model to each listener.
+
+        >>> from gossamer.topologies import complete, star
+        >>> complete(4).models_sent.tolist(), star(4).models_sent.tolist()
+        ([1.5, 1.5, 1.5, 1.5], [3.0, 1.0, 1.0, 1.0])
+        """
+        if self.groups is None:
+            return self._num_listeners.astype(np.float64)
+        sent = np.empty(self.n)
+        for group in self.groups:
+            sent[list(group)] = all_reduce_models(len(group))
+        return sent
+
+    def bytes_per_step(self, model_bytes: float) -> float:
+        """Bytes that the busiest worker sends in one mixing of a model of `model_bytes`.
 
         >>> from gossamer.topologies import complete, ring
         >>> ring(8).bytes_per_step(100.0), complete(8).bytes_per_step(100.0)
         (200.0, 175.0)
         """
-        if self.groups is not None:
-            largest = max(len(group) for group in self.groups)
-            return model_bytes * 2 * (largest - 1) / largest
-        return model_bytes * float(self._num_listeners.max())
+        return model_bytes * float(self.models_sent.max())
 
     @cached_property
     def _spectral_gap(self) -> float:
@@ -228,6 +240,15 @@ class Mixing:
         if not 0 <= rank < self.n:
             raise ValueError(f"{self.name!r} has ranks 0 to {self.n - 1}, got rank {rank}")
         return rank
+
+
+def all_reduce_models(n: int) -> float:
+    """Models that each of n workers sends in the best all-reduce: a reduce-scatter and an all-gather.
+
+    >>> all_reduce_models(4)
+    1.5
+    """
+    return 2 * (n - 1) / n
 
 
 def union_is_connected(mixings: Iterable[Mixing]) -> bool:
