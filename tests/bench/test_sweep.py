@@ -16,8 +16,18 @@ import pytest
 from typer.testing import CliRunner
 
 from gossamer import tasks
-from gossamer.bench import EpochDone, Event, Experiment, Results, RunDone, RunStarted, SweepStarted, WorkerFailed, run
-from gossamer.bench import train as train_module
+from gossamer.bench import (
+    EpochDone,
+    Event,
+    Experiment,
+    Results,
+    RunDone,
+    RunStarted,
+    SweepStarted,
+    WorkerFailed,
+    checkpoint,
+    run,
+)
 from gossamer.cli import app
 from worlds import group_lives
 
@@ -52,7 +62,7 @@ def test_what_is_on_disk(tmp_path: Path) -> None:
     assert len(norms["norm"]) == num_probes * num_tensors * 4
     assert pq.read_table(folder / "tensors.parquet").num_rows == num_probes * num_tensors
     assert not list(results.folder.rglob("*.part"))
-    assert not list(results.folder.rglob("checkpoint.pt"))
+    assert not list(results.folder.rglob("checkpoint*"))
 
 
 def test_two_ways_to_write_a_name_are_one_experiment() -> None:
@@ -86,7 +96,7 @@ def test_repeats_exactly(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_module, "CHECKPOINT_AT_MOST", 1e9)  # after every epoch
+    monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e9)  # after every epoch
     trained: list[tuple[str, int]] = []
 
     class Stop(Exception):
@@ -157,8 +167,8 @@ def test_a_half_written_run_is_done_again(tmp_path: Path) -> None:
 def test_a_truncated_checkpoint_is_named(tmp_path: Path) -> None:
     results = run(TINY, tmp_path)
     (results.folder / "ring-seed0" / "outcome.json").unlink()
-    (results.folder / "ring-seed0" / "checkpoint.pt").write_bytes(b"half")
-    with pytest.raises(ValueError, match=r"checkpoint\.pt is damaged .* delete"):
+    (results.folder / "ring-seed0" / "checkpoint-2-0.pt").write_bytes(b"half")
+    with pytest.raises(ValueError, match=r"checkpoint-2-0\.pt is damaged .* delete"):
         run(TINY, tmp_path)
 
 
@@ -257,6 +267,31 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     while group_lives(parent.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not group_lives(parent.pid)
+
+
+def test_processes_go_on_from_their_checkpoints(tmp_path: Path) -> None:
+    """The parent stops in the third epoch; the workers' states of the second are complete, and lead to the same end."""
+    experiment = dataclasses.replace(TINY, graphs=("ring",), centralized=False, engine="processes", epochs=6)
+    trained: list[int] = []
+
+    class Stop(Exception):
+        pass
+
+    def stop_in_the_third_epoch(event: Event) -> None:
+        if isinstance(event, EpochDone) and event.row["epoch"] == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(experiment, tmp_path / "stopped", stop_in_the_third_epoch)
+    assert len(list((tmp_path / "stopped").rglob("checkpoint-*.pt"))) >= 4
+    resumed = run(
+        experiment,
+        tmp_path / "stopped",
+        lambda event: trained.append(event.row["epoch"]) if isinstance(event, EpochDone) else None,
+    )
+    assert trained[0] > 1, "it did not start again"
+    assert trained[-1] == 6
+    assert rows(resumed) == rows(run(experiment, tmp_path / "whole"))
 
 
 def test_several_runs_with_groups_on_the_same_processes(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from torch.distributed import ProcessGroup, TCPStore  # type: ignore[attr-define
 from gossamer.engines import NeighborLost
 
 from .experiment import Run
-from .train import Outcome, Row, make_engine, num_threads, train
+from .outcome import Outcome, Row
+from .train import make_engine, num_threads, train
 
 _TIMEOUT = timedelta(minutes=5)
 _PRELOAD = ["gossamer.bench.launch"]
@@ -55,35 +56,28 @@ class RunDone:
 
 Event = SweepStarted | RunStarted | EpochDone | RunDone
 OnEvent = Callable[[Event], None]
-CheckpointOf = Callable[[Run], Path]
 
 
 class WorkerFailed(RuntimeError):
     """A worker process of the sweep died or raised."""
 
 
-def launch(runs: Sequence[Run], on_event: OnEvent, checkpoint_of: CheckpointOf | None = None) -> None:
+def launch(runs: Sequence[Run], on_event: OnEvent, folder: Path) -> None:
     """Train all runs, one after the other, and tell of what happens. All must be of one engine and size.
 
-    With checkpoints (stacked engine only) a run that was stopped goes on from its last one.
+    Checkpoints go to the runs' folders inside `folder`; a run that was stopped goes on from its last one.
     """
     if not runs:
         return
     if runs[0].engine == "stacked":
-        _train_all(runs, on_event, checkpoint_of=checkpoint_of)
+        _train_all(runs, on_event, folder)
     elif under_torchrun():
-        _train_all(runs, on_event, group=torchrun_group(runs[0].workers))
+        _train_all(runs, on_event, folder, torchrun_group(runs[0].workers))
     else:
-        _on_local_processes(runs, on_event)
+        _on_local_processes(runs, on_event, folder)
 
 
-def _train_all(
-    runs: Iterable[Run],
-    on_event: OnEvent,
-    *,
-    group: ProcessGroup | None = None,
-    checkpoint_of: CheckpointOf | None = None,
-) -> None:
+def _train_all(runs: Iterable[Run], on_event: OnEvent, folder: Path, group: ProcessGroup | None = None) -> None:
     for run in runs:
         with _threads_of(run):
             on_event(RunStarted(run))
@@ -92,7 +86,7 @@ def _train_all(
                 run,
                 engine,
                 on_epoch=lambda run, row: on_event(EpochDone(run, row)),
-                checkpoint=checkpoint_of(run) if checkpoint_of else None,
+                folder=folder / run.folder,
             )
             engine.close()
             on_event(RunDone(run, outcome))
@@ -144,7 +138,7 @@ def torchrun_rank() -> int:
 # ---- processes of our own --------------------------------------------------------------------------------
 
 
-def _on_local_processes(runs: Sequence[Run], on_event: OnEvent) -> None:
+def _on_local_processes(runs: Sequence[Run], on_event: OnEvent, folder: Path) -> None:
     size = runs[0].workers
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
     context = get_context("forkserver")
@@ -153,7 +147,9 @@ def _on_local_processes(runs: Sequence[Run], on_event: OnEvent) -> None:
     try:
         for rank in range(size):
             here, there = context.Pipe()
-            process = context.Process(target=_work, args=(rank, size, store.port, list(runs), there), daemon=True)
+            process = context.Process(
+                target=_work, args=(rank, size, store.port, list(runs), folder, there), daemon=True
+            )
             process.start()
             there.close()  # the worker holds the only other end: when it dies, `here` reads end-of-file
             workers[here] = (rank, process)
@@ -184,7 +180,7 @@ def _listen(workers: dict[Connection, tuple[int, ForkServerProcess]], on_event: 
                 on_event(message)
 
 
-def _work(rank: int, size: int, port: int, runs: list[Run], tell: "Connection[Any, Any]") -> None:
+def _work(rank: int, size: int, port: int, runs: list[Run], folder: Path, tell: "Connection[Any, Any]") -> None:
     """The life of one worker: all runs, one after the other; rank 0 tells of them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everybody; the parent decides and ends the workers
     threading.Thread(target=_die_with_parent, args=(tell,), daemon=True).start()
@@ -193,7 +189,7 @@ def _work(rank: int, size: int, port: int, runs: list[Run], tell: "Connection[An
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
         group = dist.group.WORLD
         assert group is not None
-        _train_all(runs, tell.send if rank == 0 else lambda event: None, group=group)
+        _train_all(runs, tell.send if rank == 0 else lambda event: None, folder, group)
         dist.barrier()
         dist.destroy_process_group()
         tell.send(None)

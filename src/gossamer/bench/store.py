@@ -5,7 +5,7 @@ results/digits-16-d-psgd-1a2b3c4d/    named by its settings: another experiment 
     report.html, summary.json         made anew whenever the sweep ends
     ring-seed0/
         config.json, environment.json every setting; versions and hardware
-        checkpoint.pt                 while it runs: where to go on
+        checkpoint-*.pt               while it runs: where to go on
         epochs.parquet                a row an epoch
         tensors.parquet               a row for each probe and tensor: dispersion, consensus distance
         norms.parquet                 a row for each probe, tensor and replica: L2 norm before mixing
@@ -31,8 +31,10 @@ import torch
 from gossamer import __version__
 from gossamer._files import write_text, write_whole
 
+from .checkpoint import delete_checkpoints
 from .experiment import Experiment, Run
-from .train import Columns, Outcome, Row, num_threads
+from .outcome import Columns, Outcome, Row
+from .train import num_threads
 
 _VERSIONS_OF = ("numpy", "pyarrow", "scikit-learn", "scipy", "torch")
 
@@ -83,9 +85,6 @@ class Store:
     def run_folder(self, run: Run) -> Path:
         return self.folder / run.folder
 
-    def checkpoint(self, run: Run) -> Path:
-        return self.run_folder(run) / "checkpoint.pt"
-
     def is_done(self, run: Run) -> bool:
         return (self.run_folder(run) / "outcome.json").exists()
 
@@ -103,7 +102,7 @@ class Store:
         _write_parquet(folder / "tensors.parquet", pa.table(outcome.tensors))
         _write_parquet(folder / "norms.parquet", pa.table(outcome.norms))
         write_text(folder / "outcome.json", _json({"status": outcome.status, "reason": outcome.reason}))
-        self.checkpoint(run).unlink(missing_ok=True)
+        delete_checkpoints(folder)
 
     def read(self) -> list[RunResult]:
         """All runs that are over, in the experiment's order."""

@@ -54,7 +54,7 @@ class Results:
 def run(experiment: Experiment, out: Path | str = "results", on_event: OnEvent = lambda event: None) -> Results:
     """Train every run of the experiment that is not done yet, write the report, and return all results.
 
-    Finished runs are kept; one that was killed goes on from its last checkpoint (stacked engine) or starts again.
+    Finished runs are kept; one that was killed goes on from its last checkpoint.
 
     Example:
         results = gossamer.bench.run(Experiment(graphs=("ring", "torus"), workers=8))
@@ -66,9 +66,10 @@ def run(experiment: Experiment, out: Path | str = "results", on_event: OnEvent =
             "take --engine processes, or start without torchrun"
         )
     group = torchrun_group(experiment.workers) if experiment.engine == "processes" and under_torchrun() else None
-    if group is not None and group.rank() != 0:  # rank 0 alone writes, and says what is left to do
-        launch(_agree(group, []), lambda event: None)
-        return Results(experiment=experiment, folder=Path(out) / experiment.folder, runs=[])
+    if group is not None and group.rank() != 0:  # rank 0 alone writes results, and says what is left to do
+        folder = Path(out) / experiment.folder
+        launch(_agree(group, []), lambda event: None, folder)
+        return Results(experiment=experiment, folder=folder, runs=[])
     store = Store(out, experiment)
     with store.lock():
         store.read()  # damaged results are better found before an hour of training than after it
@@ -82,7 +83,7 @@ def run(experiment: Experiment, out: Path | str = "results", on_event: OnEvent =
             on_event(event)
 
         keep(SweepStarted(left, len(runs) - len(left)))
-        launch(left, keep, store.checkpoint)
+        launch(left, keep, store.folder)
         return _conclude(store)
 
 

@@ -2,46 +2,26 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from gossamer._files import write_whole
 from gossamer.engines import Engine, StackedEngine, SynchronousEngine
 from gossamer.tasks import Dataset, Task
 
+from .checkpoint import Checkpoints
 from .experiment import CENTRALIZED, Run, make_algorithm, task_of
 from .learning_rate import learning_rate
+from .outcome import Columns, Outcome, Row
 from .sharding import batches
 from .white_box import DISPERSION, Snapshot, snapshot
 
 PROBES_PER_EPOCH = 3
-CHECKPOINT_AT_MOST = 0.05
-"""Share of the time that saving may take; checkpoints are written at the ends of epochs, as often as that allows."""
 _EVALUATE_AT_ONCE = 2048
 """Test samples times local replicas that are evaluated in one call, at least one sample each: bounds the memory."""
-
-Row = dict[str, Any]
-Columns = dict[str, list[Any]]
-
-
-@dataclass(kw_only=True)
-class Outcome:
-    """What a run has shown so far."""
-
-    status: Literal["running", "finished", "diverged"] = "running"
-    reason: str = ""
-    """Why it stopped early, in a sentence."""
-    epochs: list[Row] = field(default_factory=list)
-    """One row an epoch: accuracy, loss, consensus, dispersion, bytes."""
-    tensors: Columns = field(default_factory=dict)
-    """One entry for each (probe, tensor): dispersion and consensus distance across replicas."""
-    norms: Columns = field(default_factory=dict)
-    """One entry for each (probe, tensor, replica): the L2 norm before mixing."""
 
 
 def num_threads(run: Run) -> int:
@@ -75,18 +55,18 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
     return SynchronousEngine(model, optimizer, algorithm=algorithm, schedule=schedule, group=group, loss=task.loss)
 
 
-def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, checkpoint: Path | None = None) -> Outcome:
-    """Train to the end and measure on the way; with a `checkpoint` file, go on from where it was left.
+def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = None) -> Outcome:
+    """Train to the end and measure on the way; with a `folder` for checkpoints, go on from where it was left.
 
     All holders of replicas call this alike and get the same outcome.
     """
     task, outcome, schedule = task_of(run), Outcome(), run.schedule()
     data = _to_device(task.load(), run.device)
-    if checkpoint is not None and checkpoint.exists():
-        _restore(checkpoint, engine, outcome)
+    checkpoints = None if folder is None else Checkpoints(folder, engine)
+    if checkpoints is not None:
+        checkpoints.restore(outcome)
     probe = _Probe(engine, run, outcome)
     engine.probes.append(probe)
-    saved_at, save_s = time.monotonic(), 0.0
     for epoch in range(len(outcome.epochs), run.epochs):
         started = time.monotonic()
         losses = _train_epoch(run, engine, data, epoch)
@@ -108,11 +88,8 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, checkpoint: Path | Non
         }
         outcome.epochs.append(row)
         on_epoch(run, row)
-        if checkpoint is not None and time.monotonic() - saved_at > save_s / CHECKPOINT_AT_MOST:
-            started = time.monotonic()
-            _save(checkpoint, engine, outcome)
-            saved_at = time.monotonic()
-            save_s = saved_at - started
+        if checkpoints is not None:
+            checkpoints.save_if_due(outcome)
     outcome.status = "finished"
     return outcome
 
@@ -218,24 +195,3 @@ def _extend(columns: Columns, **more: list[Any]) -> None:
 
 def _to_device(data: Dataset, device: str) -> Dataset:
     return Dataset(**{name: tensor.to(device) for name, tensor in vars(data).items()})
-
-
-def _save(checkpoint: Path, engine: Engine, outcome: Outcome) -> None:
-    saved = {
-        "engine": engine.state_dict(),
-        "outcome": vars(outcome),
-        "random": torch.get_rng_state(),
-        "random_cuda": torch.cuda.get_rng_state_all(),
-    }
-    write_whole(checkpoint, lambda path: torch.save(saved, path))
-
-
-def _restore(checkpoint: Path, engine: Engine, outcome: Outcome) -> None:
-    try:
-        saved = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        engine.load_state_dict(saved["engine"])
-        vars(outcome).update(saved["outcome"])
-        torch.set_rng_state(saved["random"])
-        torch.cuda.set_rng_state_all(saved["random_cuda"])
-    except Exception as error:  # damage shows as errors of many kinds
-        raise ValueError(f"{checkpoint} is damaged ({error}): delete it to start the run anew") from error
