@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from gossamer.algorithms import DPSGD, AllReduce, LocalSGD, OverlappedDPSGD
 from gossamer.engines import StackedEngine
+from gossamer.engines.stacked_mix import StackedMix
 from gossamer.topologies import build
 from problems import OPTIMIZERS, network, network_batch, network_loss
 from trajectories import perturbed, schedule, stacked
@@ -148,16 +149,16 @@ def test_probes_see_replicas_before_mixing() -> None:
     assert (engine.flats()[0] - engine.flats()[0][0]).abs().max() < 1e-12
 
 
-def test_mixing_many_replicas_by_gathering_equals_the_dense_product() -> None:
-    """64 replicas on a torus go neighbour by neighbour; W @ X is the plain way to say it."""
-    torus = build("torus", 64)(0)
-    values = torch.randn(64, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    engine = engine_of(network(), 64, schedule=build("torus", 64))
-    mixed = engine.mixer.at(torus)(values)
-    torch.testing.assert_close(mixed, torch.from_numpy(torus.matrix()) @ values, rtol=0, atol=1e-14)
-    star = build("star", 40)(0)
-    values = values[:40]
-    torch.testing.assert_close(engine.mixer.apply(star, values), torch.from_numpy(star.matrix()) @ values)
+@pytest.mark.parametrize(
+    "spec", ["ring", "torus", "star", "exponential", "random-matching", "ring-lattice:k=150", "complete"]
+)
+@pytest.mark.parametrize("n", [20, 200])
+def test_every_way_of_mixing_is_the_matrix_product(spec: str, n: int) -> None:
+    """Mean, dense and sparse product, whichever the size and the fullness call for."""
+    mixing = build(spec if n > 150 else spec.replace("150", "6"), n)(0)
+    values = torch.randn(n, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mixed = StackedMix(n).at(mixing)(values)
+    torch.testing.assert_close(mixed, torch.from_numpy(mixing.matrix()) @ values, rtol=0, atol=1e-13)
 
 
 def test_several_dtypes_are_mixed_each_in_its_own() -> None:

@@ -1,5 +1,6 @@
 """Mixing when all replicas lie in one tensor: `mix` is W·X."""
 
+import warnings
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
@@ -13,10 +14,11 @@ from .flat import Arrived
 
 Operator = Callable[[Tensor], Tensor]
 
-_GATHER_AT_MOST = 8
-"""Largest degree that is mixed neighbour by neighbour; beyond it the dense product reads memory less often."""
-_DENSE_BELOW = 32
-"""Fewer replicas than this are always mixed by the dense product: W fits in cache and one call does all."""
+_DENSE_UP_TO = 128
+"""So many replicas are always mixed by the dense product: on a GPU it is as fast as the sparse one there."""
+_SPARSE_UP_TO = 10
+"""The largest degree for the sparse product. Beyond it (seen at 64 on an H200) cuSPARSE sums a row in another order from
+call to call, so that a run would not repeat, and the dense product is no slower."""
 
 
 class StackedMix:
@@ -66,26 +68,17 @@ def _bytes_of_one(values: Tensor) -> int:
 def _operator(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> Operator:
     if mixing.is_complete:
         return lambda x: x.mean(0, keepdim=True).expand_as(x)
-    if mixing.degree > _GATHER_AT_MOST or mixing.n < _DENSE_BELOW:
+    if mixing.n <= _DENSE_UP_TO or mixing.degree > _SPARSE_UP_TO:
         dense = torch.as_tensor(mixing.matrix()).to(device, dtype)
         return lambda x: dense @ x
-    sources, weights = _table(mixing)
-    sources = sources.to(device)
-    weights = weights.to(device, dtype)
-
-    def gather(x: Tensor) -> Tensor:
-        mixed = x.index_select(0, sources[0]) * weights[0]
-        for index, weight in zip(sources[1:], weights[1:], strict=True):
-            mixed.addcmul_(x.index_select(0, index), weight)
-        return mixed
-
-    return gather
-
-
-def _table(mixing: Mixing) -> tuple[Tensor, Tensor]:
-    """Sources `[K+1, N]` and weights `[K+1, N, 1]`, replicas with fewer neighbours padded by weight zero."""
-    rows = [sorted(mixing.row(rank).items()) for rank in range(mixing.n)]
-    width = max(len(row) for row in rows)
-    sources = torch.tensor([[j for j, _ in row] + [0] * (width - len(row)) for row in rows])
-    weights = torch.tensor([[w for _, w in row] + [0.0] * (width - len(row)) for row in rows], dtype=torch.float64)
-    return sources.T.contiguous(), weights.T.contiguous().unsqueeze(-1)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        weights = mixing.weights
+        sparse = torch.sparse_csr_tensor(
+            torch.from_numpy(weights.indptr).long(),
+            torch.from_numpy(weights.indices).long(),
+            torch.from_numpy(weights.data),
+            weights.shape,
+            check_invariants=False,  # a Mixing has been checked
+        ).to(device, dtype)
+    return lambda x: sparse @ x
