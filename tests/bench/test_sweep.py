@@ -31,7 +31,9 @@ from gossamer.bench import (
 from gossamer.cli import app
 from worlds import group_lives
 
-TINY = Experiment(graphs=("ring", "ada"), workers=4, seeds=1, epochs=3)
+TINY = Experiment(graphs=("ring", "ada"), workers=32, seeds=1, epochs=3)
+"""Many workers: few steps an epoch."""
+ON_PROCESSES = dataclasses.replace(TINY, workers=4, epochs=1, engine="processes")
 
 
 def rows(results: Results) -> dict[str, list[dict[str, Any]]]:
@@ -45,7 +47,7 @@ def rows(results: Results) -> dict[str, list[dict[str, Any]]]:
 def test_what_is_on_disk(tmp_path: Path) -> None:
     results = run(TINY, tmp_path)
     assert results.folder.parent == tmp_path
-    assert json.loads((results.folder / "experiment.json").read_text())["workers"] == 4
+    assert json.loads((results.folder / "experiment.json").read_text())["workers"] == 32
     assert [row["graph"] for row in json.loads((results.folder / "summary.json").read_text())] == [
         "all-reduce",
         "ring",
@@ -58,8 +60,8 @@ def test_what_is_on_disk(tmp_path: Path) -> None:
     assert pq.read_table(folder / "epochs.parquet").num_rows == 3
     norms = pq.read_table(folder / "norms.parquet").to_pydict()
     num_probes, num_tensors = len(set(norms["step"])), len(set(norms["tensor"]))
-    assert (num_probes, num_tensors, len(set(norms["replica"]))) == (9, 10, 4)
-    assert len(norms["norm"]) == num_probes * num_tensors * 4
+    assert (num_probes, num_tensors, len(set(norms["replica"]))) == (9, 10, 32)
+    assert len(norms["norm"]) == num_probes * num_tensors * 32
     assert pq.read_table(folder / "tensors.parquet").num_rows == num_probes * num_tensors
     assert not list(results.folder.rglob("*.part"))
     assert not list(results.folder.rglob("checkpoint*"))
@@ -122,7 +124,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: 
 
 def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
     """SIGKILL after the first run is done: it is kept as it is, and all numbers are those of an undisturbed sweep."""
-    command = [sys.executable, "-m", "gossamer", "bench", "--graphs", "ring,ada", "--workers", "4", "--seeds", "1"]
+    command = [sys.executable, "-m", "gossamer", "bench", "--graphs", "ring,ada", "--workers", "32", "--seeds", "1"]
     command += ["--epochs", "3", "--out", str(tmp_path / "killed"), "--json"]
     victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not list((tmp_path / "killed").glob("*/all-reduce-seed0/outcome.json")):
@@ -203,8 +205,8 @@ def test_divergence_on_the_command_line_is_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_processes_give_the_same_numbers(tmp_path: Path) -> None:
-    stacked = rows(run(TINY, tmp_path))
-    processes = rows(run(dataclasses.replace(TINY, engine="processes"), tmp_path))
+    stacked = rows(run(dataclasses.replace(ON_PROCESSES, engine="stacked"), tmp_path))
+    processes = rows(run(ON_PROCESSES, tmp_path))
     assert stacked.keys() == processes.keys()
     for folder, expected in stacked.items():
         for row, other in zip(expected, processes[folder], strict=True):
@@ -236,7 +238,7 @@ def test_torchrun_with_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.Mon
     for name, value in (("TORCHELASTIC_RUN_ID", "none"), ("WORLD_SIZE", "2"), ("RANK", "0")):
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="torchrun has made 2 processes for 4 workers"):
-        run(dataclasses.replace(TINY, engine="processes"), tmp_path)
+        run(ON_PROCESSES, tmp_path)
     with pytest.raises(ValueError, match="the stacked engine needs one: take --engine processes"):
         run(TINY, tmp_path)
 
@@ -248,7 +250,7 @@ def test_a_worker_that_is_killed_is_named(tmp_path: Path) -> None:
 
     started = time.monotonic()
     with pytest.raises(WorkerFailed, match=r"worker \d died with exit code -9|rank \d closed its connection"):
-        run(dataclasses.replace(TINY, engine="processes", epochs=50), tmp_path, kill_worker_1)
+        run(dataclasses.replace(ON_PROCESSES, epochs=50), tmp_path, kill_worker_1)
     assert time.monotonic() - started < 60
     assert not multiprocessing.active_children()
 
@@ -271,7 +273,7 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
 
 def test_processes_go_on_from_their_checkpoints(tmp_path: Path) -> None:
     """The parent stops in the third epoch; the workers' states of the second are complete, and lead to the same end."""
-    experiment = dataclasses.replace(TINY, graphs=("ring",), centralized=False, engine="processes", epochs=6)
+    experiment = dataclasses.replace(ON_PROCESSES, graphs=("ring",), centralized=False, epochs=5)
     trained: list[int] = []
 
     class Stop(Exception):
@@ -290,7 +292,7 @@ def test_processes_go_on_from_their_checkpoints(tmp_path: Path) -> None:
         lambda event: trained.append(event.row["epoch"]) if isinstance(event, EpochDone) else None,
     )
     assert trained[0] > 1, "it did not start again"
-    assert trained[-1] == 6
+    assert trained[-1] == 5
     assert rows(resumed) == rows(run(experiment, tmp_path / "whole"))
 
 

@@ -19,6 +19,8 @@ from .outcome import Columns, Outcome, Row
 from .sharding import batches
 from .white_box import DISPERSION, Snapshot, snapshot
 
+OnEpoch = Callable[[Run, Row], None]
+
 PROBES_PER_EPOCH = 3
 _EVALUATE_AT_ONCE = 2048
 """Test samples times local replicas that are evaluated in one call, at least one sample each: bounds the memory."""
@@ -29,9 +31,6 @@ def num_threads(run: Run) -> int:
     if run.engine == "processes":
         return 1
     return task_of(run).cpu_threads or torch.get_num_threads()
-
-
-OnEpoch = Callable[[Run, Row], None]
 
 
 def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
