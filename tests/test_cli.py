@@ -13,7 +13,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gossamer.algorithms import ALGORITHMS
 from gossamer.cli import main
+from gossamer.tasks import TASKS
 from gossamer.topologies import names
 from worlds import group_lives
 
@@ -79,6 +81,11 @@ def test_help_has_examples(gossamer: Gossamer, command: str) -> None:
     assert "gossamer " in gossamer(command, "--help").stdout.split("Example")[1]
 
 
+def test_help_names_tasks_and_algorithms(gossamer: Gossamer) -> None:
+    said = gossamer("bench", "--help").stdout
+    assert all(name in said for name in (*ALGORITHMS, *TASKS))
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -104,7 +111,7 @@ def test_help_has_examples(gossamer: Gossamer, command: str) -> None:
         (("bench", "--engine", "magic"), "'magic'"),
         (("bench", "--device", "tpux"), "'tpux'"),
         (("bench", "--workers", "13", "--graphs", "torus"), "13"),
-        (("topo", "ring", "--draw", "/dev/null"), "not a regular file"),
+        (("topo", "ring", "--draw", "ring.png"), ".svg"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(

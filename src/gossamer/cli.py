@@ -70,6 +70,8 @@ def topo(
     from gossamer import topologies
     from gossamer._files import write_text
 
+    if draw is not None and draw.suffix != ".svg":
+        raise ValueError(f"--draw {draw}: drawings are SVG, give a file that ends in .svg")
     if params < 1:
         raise ValueError(f"--params {params}: a model has at least 1 parameter")
     schedule = topologies.build(name, workers, local_size=local_size)
@@ -92,14 +94,23 @@ def _print_facts(name: str, facts: dict[str, Any], draw: Path | None) -> None:
     from gossamer import topologies
 
     table = Table(show_header=False, box=None, padding=(0, 2))
+    when = {"edges": " at start", "spectral_gap": " at end"} if facts["degree_at_end"] is not None else {}
     for key, value in facts.items():
-        text = "–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-        table.add_row(f"[dim]{key.replace('_', ' ')}[/dim]", text)
+        if value is not None:
+            table.add_row(f"[dim]{key.replace('_', ' ')}{when.get(key, '')}[/dim]", _in_words(key, value))
     console = Console()
     console.print(f"[bold]{facts['name']}[/bold]  {topologies.describe(name)}")
     console.print(table)
     if draw is not None:
         console.print(f"drawn into {draw}")
+
+
+def _in_words(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key.startswith("bytes"):
+        return f"{value / 1e6:,.2f} MB"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @app.command()
@@ -120,20 +131,25 @@ def graphs() -> None:
 
 
 @app.command(
-    epilog="Examples: gossamer bench · gossamer bench --graphs ring,torus,base-2 --workers 32 --seeds 5 · "
-    "gossamer bench --engine processes --workers 8 · "
+    epilog="Examples: gossamer bench · gossamer bench --graphs ring,torus,base-2 --seeds 5 · "
+    "gossamer bench --engine processes --workers 8 --seeds 1 · "
     "torchrun --nproc-per-node 4 -m gossamer bench --engine processes"
 )
 def bench(
     task: Annotated[str, typer.Option(help="What to train.")] = "digits",
     workers: Annotated[
-        int | None, typer.Option("--workers", "-n", help="Replicas of the model. [default: 16, or torchrun's]")
+        int | None,
+        typer.Option("--workers", "-n", help="Replicas of the model; 16, or as many as torchrun made, when not given."),
     ] = None,
     graphs: Annotated[
         str, typer.Option(help="Graphs to compare, separated by commas; see `gossamer graphs`.")
     ] = "complete,exponential,torus,ring,ada",
-    algorithm: Annotated[str, typer.Option(help="The method, with parameters as in local-sgd:every=8.")] = "d-psgd",
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data. [default: the task's]")] = None,
+    algorithm: Annotated[
+        str, typer.Option(help="all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped or local-sgd:every=8.")
+    ] = "d-psgd",
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the data; the task's own number when not given.")
+    ] = None,
     seeds: Annotated[int, typer.Option(help="How often to repeat each training.")] = 3,
     engine: Annotated[
         str, typer.Option(help="stacked: all replicas on one device; processes: a process each.")
@@ -146,8 +162,9 @@ def bench(
 ) -> None:
     """Train one model under several graphs, look inside, and write a report.
 
-    Every graph is trained with several seeds, and centralized all-reduce beside them. Results go to a folder named by
-    the settings; a sweep that was stopped goes on with what is finished.
+    Every graph is trained with several seeds, and centralized all-reduce beside them.
+
+    Results go to a folder named by the settings; a sweep that was stopped goes on with what is finished.
     """
     from gossamer.bench import Experiment, WorkerFailed, run
     from gossamer.bench.launch import torchrun_rank, torchrun_size

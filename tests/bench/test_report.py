@@ -63,6 +63,13 @@ def test_all_within_the_spread_is_said_so():
     )
 
 
+def test_a_collapsed_seed_does_not_hide_in_its_own_spread():
+    collapsed = said(THREE, ENDS | {"torus": (0.95, 0.10)})
+    assert "torus does not train reliably: its seeds end between 10.0 % and 95.0 %." in collapsed
+    assert "torus are within" not in collapsed
+    assert "complete is within the spread" in collapsed
+
+
 def test_without_a_baseline_the_best_mixing_graph_is_the_yardstick():
     experiment = replace(THREE, centralized=False, graphs=("ring", "torus"))
     assert "ring ends 6.0 ± 1.0 points below torus" in said(experiment, ENDS)

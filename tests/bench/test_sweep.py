@@ -271,6 +271,17 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert not group_lives(parent.pid)
 
 
+def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from gossamer.bench import Experiment, run\n"
+        "run(Experiment(workers=2, graphs=('ring',), seeds=1, epochs=1, engine='processes'), 'out')\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode != 0
+    assert 'put the call of run() under if __name__ == "__main__":' in done.stderr
+
+
 def test_processes_go_on_from_their_checkpoints(tmp_path: Path) -> None:
     """The parent stops in the third epoch; the workers' states of the second are complete, and lead to the same end."""
     experiment = dataclasses.replace(ON_PROCESSES, graphs=("ring",), centralized=False, epochs=5)

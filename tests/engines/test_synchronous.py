@@ -104,6 +104,20 @@ def test_a_saved_state_goes_on_bit_by_bit(algorithm: Algorithm) -> None:
         assert torch.equal(whole, resumed)
 
 
+def test_the_state_can_be_saved_after_the_end() -> None:
+    """Leaving the block waits for the last exchange; saving then must not wait for it again."""
+
+    def rank(group: ProcessGroup) -> tuple[torch.Tensor, torch.Tensor]:
+        with engine_of(group, OverlappedDPSGD()) as engine:
+            inputs, targets = network_batch(0, N)
+            engine.step(inputs[engine.local], targets[engine.local])
+        first, again = (engine.state_dict()["replicas"][0]["arrived"]["exchange"] for _ in range(2))
+        return first, again
+
+    for first, again in run_ranks(N, rank):
+        assert torch.equal(first, again)
+
+
 def test_the_averaged_model() -> None:
     def rank(group: ProcessGroup) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
         inputs = network_batch(99, 1)[0][0]

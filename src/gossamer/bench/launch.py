@@ -1,5 +1,6 @@
 """Carries runs out: stacked in this process, on processes that it starts, or on those that torchrun made."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -136,6 +137,15 @@ def torchrun_rank() -> int:
 
 
 # ---- processes of our own --------------------------------------------------------------------------------
+
+
+def refuse_in_a_worker() -> None:
+    """A worker imports the script that started it; if that import calls for workers again, say how to write it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself checks
+        raise ValueError(
+            "the workers import the script that starts them, which must not start workers again: "
+            'put the call of run() under if __name__ == "__main__":'
+        )
 
 
 def _on_local_processes(runs: Sequence[Run], on_event: OnEvent, folder: Path) -> None:

@@ -18,6 +18,7 @@ from .launch import (
     RunStarted,
     SweepStarted,
     launch,
+    refuse_in_a_worker,
     torchrun_group,
     torchrun_size,
     under_torchrun,
@@ -60,6 +61,7 @@ def run(experiment: Experiment, out: Path | str = "results", on_event: OnEvent =
         results = gossamer.bench.run(Experiment(graphs=("ring", "torus"), workers=8))
         print(results.summary, results.report)
     """
+    refuse_in_a_worker()
     if experiment.engine == "stacked" and (torchrun_size() or 1) > 1:
         raise ValueError(
             f"torchrun has made {torchrun_size()} processes, but the stacked engine needs one: "

@@ -13,6 +13,9 @@ from .launch import EpochDone, Event, RunDone, RunStarted, SweepStarted
 from .summary import Summary
 from .sweep import Results
 
+_ROUNDING = 1e-15
+"""What is below is rounding, not a distance."""
+
 
 class Progress:
     """Which run, which epoch, how accurate, how far apart, how long still. On standard error."""
@@ -27,7 +30,7 @@ class Progress:
             console=Console(stderr=True),
             disable=silent,
         )
-        self._all = self._bars.add_task("all epochs", total=None, note="")
+        self._all = self._bars.add_task("all epochs", total=None, note="", visible=False)
         self._one = self._bars.add_task("", total=None, note="", visible=False)
         self._epochs_before = 0
 
@@ -37,7 +40,7 @@ class Progress:
             case SweepStarted(runs, num_done):
                 total = sum(run.epochs for run in runs)
                 note = f"{num_done} runs are there already" if num_done else ""
-                self._bars.update(self._all, total=total, note=note)
+                self._bars.update(self._all, total=total, note=note, visible=total > 0)
             case RunStarted(run):
                 name = f"{run.label}, seed {run.seed}"
                 self._bars.reset(self._one, total=run.epochs, description=name, note="", visible=True)
@@ -95,6 +98,10 @@ def _title(results: Results) -> str:
     )
 
 
+def _small(value: float) -> str:
+    return f"{value:.1e}" if value > _ROUNDING else "0"
+
+
 def _cells(row: Summary) -> list[str]:
     if row["accuracy"] is None:
         return ["diverged", *["–"] * 6]
@@ -104,8 +111,8 @@ def _cells(row: Summary) -> list[str]:
         f"{100 * row['accuracy']:.2f}{spread}{some}",
         f"{100 * row['replica_accuracy_mean']:.2f}",
         f"{100 * row['replica_accuracy_min']:.2f}",
-        f"{row['consensus_distance_over_training']:.1e}",
-        f"{row['consensus_distance']:.1e}",
-        f"{row['gini_over_training']:.1e}",
+        _small(row["consensus_distance_over_training"]),
+        _small(row["consensus_distance"]),
+        _small(row["gini_over_training"]),
         f"{row['bytes_sent'] / 1e6:,.1f} MB",
     ]

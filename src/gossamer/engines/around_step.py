@@ -114,7 +114,10 @@ class AroundStep:
         return (there for replica in self.replicas for there in replica.in_place())
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a later `load_state_dict` needs to go on as if nothing had happened."""
+        """All that a later `load_state_dict` needs to go on as if nothing had happened.
+
+        Waits for exchanges under way, so all ranks must call it, between the same steps.
+        """
         return {
             "num_steps": self.num_steps,
             "bytes_sent": self.bytes_sent.tolist(),
@@ -139,8 +142,7 @@ class AroundStep:
         for hook in self._hooks:
             hook.remove()
         for replica in self.replicas:
-            for exchange in replica.pending.values():
-                exchange.wait()
+            replica.finish_pending()
 
     def __enter__(self) -> Self:
         return self

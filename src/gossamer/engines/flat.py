@@ -68,11 +68,16 @@ class FlatReplica:
             flat[..., span].view(parameter.shape) for parameter, span in zip(self.parameters, self.spans, strict=True)
         ]
 
+    def finish_pending(self) -> dict[str, Tensor]:
+        """Wait for the exchanges under way, once: what has arrived stays for the step that will ask for it."""
+        arrived = {name: exchange.wait() for name, exchange in self.pending.items()}
+        self.pending = {name: Arrived(values) for name, values in arrived.items()}
+        return arrived
+
     def state_dict(self) -> dict[str, Any]:
         """Everything a later `load_state_dict` needs to go on as if nothing had happened."""
-        finished = {name: exchange.wait() for name, exchange in self.pending.items()}
-        self.pending = {name: Arrived(values) for name, values in finished.items()}
-        return {"step": self.step, "params": self.params, "state": dict(self.state), "arrived": finished}
+        arrived = self.finish_pending()
+        return {"step": self.step, "params": self.params, "state": dict(self.state), "arrived": arrived}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""

@@ -13,6 +13,8 @@ _MOST_NAMED = 3
 """Differences spelled out at most: a lede is not a table."""
 
 _SAME_GAP = 1e-9
+_UNSTEADY = 0.2
+"""Seeds further apart than this in accuracy: some trained and some did not, which a mean and its spread would hide."""
 
 
 class _Ending(NamedTuple):
@@ -56,7 +58,8 @@ def finding(groups: Sequence[Group]) -> str:
         return "No run is over yet."
     if not any(group.finished for group in groups):
         return "Every run diverged: there is nothing to compare."
-    return " ".join(filter(None, [_on_accuracy(groups), _on_consensus(groups), _on_divergence(groups)]))
+    said = [_on_accuracy(groups), _on_unsteadiness(groups), _on_consensus(groups), _on_divergence(groups)]
+    return " ".join(filter(None, said))
 
 
 def _on_accuracy(groups: Sequence[Group]) -> str:
@@ -65,7 +68,7 @@ def _on_accuracy(groups: Sequence[Group]) -> str:
     where = "On one replica" if num_workers == 1 else f"On {num_workers} replicas"
     # Against the centralized baseline, or else against the graph that mixes best.
     base = max(endings, key=lambda ending: (ending.group.is_centralized, ending.group.gap))
-    others = [_difference(ending, base) for ending in endings if ending is not base]
+    others = [_difference(e, base) for e in endings if e is not base and not _is_unsteady(e.group)]
     if not others:
         return f"{where}, {base.group.label} ends at {base.level} ({counted(len(base.group.finished), 'seed')})."
     within = [other.label for other in others if other.is_within_spread]
@@ -84,6 +87,22 @@ def _on_accuracy(groups: Sequence[Group]) -> str:
     if all(other.variance is None for other in others):
         sentence += "; with one seed there is no spread to judge this by"
     return f"{sentence}."
+
+
+def _on_unsteadiness(groups: Sequence[Group]) -> str:
+    said = []
+    for group in filter(_is_unsteady, groups):
+        low, high = (f"{points(pick(_ends(group)))}\u00a0%" for pick in (min, max))
+        said.append(f"{group.label} does not train reliably: its seeds end between {low} and {high}.")
+    return " ".join(said)
+
+
+def _is_unsteady(group: Group) -> bool:
+    return bool(group.finished) and max(_ends(group)) - min(_ends(group)) > _UNSTEADY
+
+
+def _ends(group: Group) -> list[float]:
+    return [run.final[AVERAGED.key] for run in group.finished]
 
 
 def _on_consensus(groups: Sequence[Group]) -> str:
