@@ -3,9 +3,12 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from gossamer.topologies import Schedule
 
 app = typer.Typer(
     name="gossamer",
@@ -78,13 +81,21 @@ def topo(
     facts = topologies.facts(schedule, model_bytes=4 * params)
     if draw is not None:
         try:
-            write_text(draw, topologies.draw_schedule_svg(schedule, title=schedule.name))
+            write_text(draw, _drawing(schedule))
         except OSError as error:
             raise ValueError(f"cannot write the drawing to {draw}: {error.strerror}; give another file") from error
     if as_json:
         print(json.dumps(facts, indent=2))
     else:
         _print_facts(name, facts, draw)
+
+
+def _drawing(schedule: "Schedule") -> str:
+    from gossamer import topologies
+
+    if schedule.period == 1:
+        return topologies.draw_svg(schedule(0), size=480, title=schedule.name)
+    return topologies.draw_schedule_svg(schedule, title=schedule.name)
 
 
 def _print_facts(name: str, facts: dict[str, Any], draw: Path | None) -> None:

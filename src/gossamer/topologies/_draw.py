@@ -200,9 +200,9 @@ def _control(layout: Layout, a: int, b: int, size: float) -> Point | None:
         if length < 1.5 * layout.spacing:
             return None
         return (x, y - bow) if ay == by else (x - bow, y)
-    if not layout.bends:
+    if not layout.bends or length < 1.5 * layout.spacing:
         return None
-    pull = 0.3 * length / size  # long chords lean towards the centre; neighbours stay on the circle
+    pull = 0.3 * length / size  # long chords lean towards the centre; next neighbours are joined straight
     return (x + pull * (centre - x), y + pull * (centre - y))
 
 
