@@ -1,5 +1,6 @@
 """Ranks as threads: one gloo process group each over a store in memory. Eight of them start in a tenth of a second."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -23,6 +24,14 @@ def gloo_group(store: Store, rank: int, size: int, timeout_s: float = 20.0) -> P
 def run_ranks(size: int, work: Callable[[ProcessGroup], T]) -> list[T]:
     """Call `work` on every rank at once; the results by rank. The first error of any rank is raised."""
     store = HashStore()
+    groups: list[ProcessGroup] = []  # kept to the end: a group that is gone early would refuse a slower rank
+    connected = threading.Barrier(size, timeout=60)
+
+    def live(rank: int) -> T:
+        group = gloo_group(store, rank, size)
+        groups.append(group)
+        connected.wait()
+        return work(group)
+
     with ThreadPoolExecutor(size) as pool:
-        futures = [pool.submit(lambda rank=rank: work(gloo_group(store, rank, size))) for rank in range(size)]
-        return [future.result() for future in futures]
+        return list(pool.map(live, range(size)))
