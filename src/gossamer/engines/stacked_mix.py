@@ -17,8 +17,8 @@ Operator = Callable[[Tensor], Tensor]
 _DENSE_UP_TO = 128
 """So many replicas are always mixed by the dense product: on a GPU it is as fast as the sparse one there."""
 _SPARSE_UP_TO = 10
-"""The largest degree for the sparse product. Beyond it (seen at 64, on an H200) cuSPARSE sums a row in another order
-from call to call, so that a run would not repeat, and the dense product is no slower."""
+"""The largest degree for the sparse product. On an H200 cuSPARSE repeated its sums bit by bit at degrees 2, 4 and 10 and
+not at 64; between them nobody has looked. Repeating comes first: at degree 16 the dense product is three times slower."""
 
 
 class StackedMix:
