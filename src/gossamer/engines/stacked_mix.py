@@ -17,8 +17,9 @@ Operator = Callable[[Tensor], Tensor]
 _DENSE_UP_TO = 128
 """So many replicas are always mixed by the dense product: on a GPU it is as fast as the sparse one there."""
 _SPARSE_UP_TO = 10
-"""The largest degree for the sparse product. On an H200 cuSPARSE repeated its sums bit by bit at degrees 2, 4 and 10 and
-not at 64; between them nobody has looked. Repeating comes first: at degree 16 the dense product is three times slower."""
+"""The largest degree for the sparse product. On an H200 cuSPARSE repeated its sums bit by bit at degrees 2, 4 and 10
+and not at 64; between them nobody has looked. Repeating comes first, though at degree 16 the dense product takes
+three times as long."""
 
 
 class StackedMix:

@@ -36,8 +36,8 @@ class Transport:
     """Point-to-point exchanges, group and global averages over one `ProcessGroup`.
 
     All ranks must call it in the same order: the n-th exchange of one rank meets the n-th of another.
-    Every wait ends within `timeout_s`; what fails raises `NeighborLost`, which names the rank at fault, after a grace time
-    in which ranks tell each other whom they blame (at most another `timeout_s`, or 4 s if that is longer).
+    Every wait ends within `timeout_s`; what fails raises `NeighborLost`, which names the rank at fault, after a grace
+    time in which ranks tell each other whom they blame (at most another `timeout_s`, or 4 s if that is longer).
     Gloo closes all connections of a group once a wait on it has timed out, so after that error the group is spent.
     """
 
