@@ -117,7 +117,7 @@ def test_many_graphs_are_counted_not_listed():
 
 def test_diverged_runs_are_counted_and_left_out():
     runs = [
-        result(r.run, 0.1, num_epochs=1, reason="the loss became nan") if r.run.folder == "ring-seed0" else r
+        result(r.run, 0.1, num_epochs=1, reason="the loss became nan") if r.run.folder == "ring-n16-sqrt-seed0" else r
         for r in results(THREE, ENDS)
     ]
     sentence = finding(group(runs))
@@ -235,7 +235,7 @@ def test_what_runs_have_in_common_is_said_once(tmp_path: Path):
     page = report(tmp_path, THREE, runs)
     assert page.count("3.11.7") == 1
     assert page.count("3.12.0") == 1
-    assert "<p>all-reduce-seed0</p>" in page
+    assert "<p>all-reduce-n16-sqrt-seed0</p>" in page
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_what_is_on_disk(tmp_path: Path) -> None:
         "ring",
         "ada",
     ]
-    folder = results.folder / "ring-seed0"
+    folder = results.folder / "ring-n32-sqrt-seed0"
     assert json.loads((folder / "config.json").read_text())["graph"] == "ring"
     assert "torch" in json.loads((folder / "environment.json").read_text())["versions"]
     assert json.loads((folder / "outcome.json").read_text())["status"] == "finished"
@@ -127,12 +127,12 @@ def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gossamer", "bench", "--graphs", "ring,ada", "--workers", "32", "--seeds", "1"]
     command += ["--epochs", "3", "--out", str(tmp_path / "killed"), "--json"]
     victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list((tmp_path / "killed").glob("*/all-reduce-seed0/outcome.json")):
+    while not list((tmp_path / "killed").glob("*/all-reduce-n32-sqrt-seed0/outcome.json")):
         assert victim.poll() is None, "it ended before it could be killed"
         time.sleep(0.005)
     victim.send_signal(signal.SIGKILL)
     victim.wait()
-    (first,) = (tmp_path / "killed").glob("*/all-reduce-seed0/epochs.parquet")
+    (first,) = (tmp_path / "killed").glob("*/all-reduce-n32-sqrt-seed0/epochs.parquet")
     kept = first.stat().st_mtime_ns
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert first.stat().st_mtime_ns == kept
@@ -152,24 +152,24 @@ def test_two_sweeps_of_one_experiment_at_a_time_are_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["epochs.parquet", "outcome.json", "environment.json"])
 def test_a_damaged_result_is_named(name: str, tmp_path: Path) -> None:
     results = run(TINY, tmp_path)
-    file = results.folder / "ring-seed0" / name
+    file = results.folder / "ring-n32-sqrt-seed0" / name
     file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(ValueError, match=r"ring-seed0 are damaged .* delete that folder"):
+    with pytest.raises(ValueError, match=r"ring-n32-sqrt-seed0 are damaged .* delete that folder"):
         run(TINY, tmp_path)
 
 
 def test_a_half_written_run_is_done_again(tmp_path: Path) -> None:
     results = run(TINY, tmp_path)
     before = rows(results)
-    (results.folder / "ring-seed0" / "outcome.json").unlink()
-    (results.folder / "ring-seed0" / "epochs.parquet").write_bytes(b"half")
+    (results.folder / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
+    (results.folder / "ring-n32-sqrt-seed0" / "epochs.parquet").write_bytes(b"half")
     assert rows(run(TINY, tmp_path)) == before
 
 
 def test_a_truncated_checkpoint_is_named(tmp_path: Path) -> None:
     results = run(TINY, tmp_path)
-    (results.folder / "ring-seed0" / "outcome.json").unlink()
-    (results.folder / "ring-seed0" / "checkpoint-2-0.pt").write_bytes(b"half")
+    (results.folder / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
+    (results.folder / "ring-n32-sqrt-seed0" / "checkpoint-2-0.pt").write_bytes(b"half")
     with pytest.raises(ValueError, match=r"checkpoint-2-0\.pt is damaged .* delete"):
         run(TINY, tmp_path)
 
@@ -186,7 +186,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_there_is(tmp_path
     assert [result.status for result in results.runs] == ["diverged"] * 3
     assert all("the loss of replica" in result.reason for result in results.runs)
     assert all("at step" in result.reason for result in results.runs)
-    assert pq.read_table(results.folder / "ring-seed0" / "norms.parquet").num_rows > 0
+    assert pq.read_table(results.folder / "ring-n32-sqrt-seed0" / "norms.parquet").num_rows > 0
     assert results.summary[1]["accuracy"] is None
     assert results.report.exists()
 
@@ -198,7 +198,7 @@ def test_divergence_on_the_command_line_is_exit_code_2(tmp_path: Path) -> None:
         ["bench", "--graphs", "ring", "--workers", "4", "--seeds", "1", "--epochs", "1", "--out", str(tmp_path)],
     )
     assert done.exit_code == 2
-    assert "ring-seed0 diverged: the loss of replica" in done.stderr
+    assert "ring-n4-sqrt-seed0 diverged: the loss of replica" in done.stderr
 
 
 # ---- processes ------------------------------------------------------------------------------------------------

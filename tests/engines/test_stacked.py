@@ -44,7 +44,7 @@ def test_equals_separate_models_that_are_mixed_by_hand(optimizer: str) -> None:
                 parameter.data.copy_(values)
     inputs = network_batch(99, 1)[0][0]
     said = torch.stack([model.eval()(inputs) for model in models])
-    torch.testing.assert_close(engine.outputs(inputs), said, rtol=0, atol=1e-12)
+    torch.testing.assert_close(engine.outputs(inputs.expand(len(models), -1, -1)), said, rtol=0, atol=1e-12)
     for i, model in enumerate(models):
         for name, buffer in model.named_buffers():
             torch.testing.assert_close(engine.buffers()[name][i], buffer, rtol=0, atol=1e-12)
@@ -70,7 +70,7 @@ def test_the_template_is_never_changed() -> None:
     before = copy.deepcopy(model.state_dict())
     engine = engine_of(model)
     engine.step(*network_batch(0, 4))
-    engine.outputs(network_batch(0, 1)[0][0])
+    engine.outputs(network_batch(0, 1)[0][0].expand(4, -1, -1))
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
 
@@ -212,7 +212,7 @@ def test_evaluating_leaves_every_module_in_its_mode() -> None:
     engine = engine_of(model)
     before = engine.buffers()["1.running_mean"].clone()
     engine.step(*network_batch(0, 4))
-    engine.outputs(network_batch(0, 1)[0][0])
+    engine.outputs(network_batch(0, 1)[0][0].expand(4, -1, -1))
     engine.averaged_outputs(network_batch(0, 1)[0][0])
     assert [module.training for module in model] == [True, False, True, True]
     assert torch.equal(engine.buffers()["1.running_mean"], before)

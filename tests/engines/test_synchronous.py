@@ -126,7 +126,7 @@ def test_the_averaged_model() -> None:
                 batch, targets = network_batch(step, N)
                 engine.step(batch[engine.local], targets[engine.local])
             state = [tensor.clone() for tensor in engine.model.state_dict().values()]
-            return engine.averaged_outputs(inputs), state, engine.outputs(inputs)[0]
+            return engine.averaged_outputs(inputs), state, engine.outputs(inputs[None])[0]
 
     results = run_ranks(N, rank)
     average = network().eval()

@@ -3,19 +3,27 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from math import sqrt
-from typing import Literal
+from pathlib import Path
+from typing import Literal, TypeVar
 
 import torch
 
 from gossamer import __version__, topologies
 from gossamer._names import Spec, lookup
 from gossamer.algorithms import ALGORITHMS, Algorithm
-from gossamer.tasks import TASKS, Task
+from gossamer.tasks import TASKS, Dataset, Decay, LrRule, Task
 
+from .learning_rate import DECAYS, LR_RULES, scaled
+
+T = TypeVar("T")
 EngineName = Literal["stacked", "processes"]
 CENTRALIZED = "all-reduce"
 """The algorithm, and the label, of the centralized baseline."""
+_EVALUATIONS = 30
+"""About so many rows in the curves of a run, however many epochs it has."""
+_PROBES = 150
+"""At most so many looks inside the replicas in one run, unless asked otherwise."""
+_PROBES_PER_EPOCH = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +36,24 @@ class Run:
     algorithm: str
     workers: int
     epochs: int
+    steps_per_epoch: int
     batch_size: int
     lr: float
+    """The peak, after the rule."""
+    lr_rule: LrRule
+    decay: Decay
     warmup_epochs: float
+    alpha: float | None
+    """Concentration of the Dirichlet distribution that the classes of each shard follow; None for equal shards."""
+    probe_every: int | None
+    """Steps from one look inside the replicas to the next; None for three an epoch, at most 150 in all."""
     seed: int
     engine: EngineName
     device: str
+    compiled: bool
+    """Whether the stacked engine compiles the model."""
+    data: str | None
+    """The folder of the data. Where it lies is no setting: it does not change the name of the results."""
 
     @property
     def label(self) -> str:
@@ -43,15 +63,23 @@ class Run:
     @property
     def folder(self) -> str:
         """The name of its folder inside the experiment's."""
-        return f"{self.label.replace(':', '-').replace('=', '')}-seed{self.seed}"
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return TASKS[self.task].load().num_train // self.workers // self.batch_size
+        label = self.label.replace(":", "-").replace("=", "").replace(",", "-")
+        return f"{label}-n{self.workers}-{self.lr_rule}-seed{self.seed}"
 
     @property
     def num_steps(self) -> int:
         return self.epochs * self.steps_per_epoch
+
+    def is_probed(self, step: int) -> bool:
+        """Whether to look inside after this step: at even distances, and at the last step of the run."""
+        if self.probe_every is not None:
+            return (step + 1) % self.probe_every == 0 or step + 1 == self.num_steps
+        probes = min(_PROBES_PER_EPOCH * self.epochs, _PROBES, self.num_steps)
+        return probes * (step + 1) // self.num_steps > probes * step // self.num_steps
+
+    def is_evaluated(self, epoch: int) -> bool:
+        """Whether to test the models after this epoch, counted from 0: at even distances, and after the last."""
+        return (epoch + 1) % max(self.epochs // _EVALUATIONS, 1) == 0 or epoch + 1 == self.epochs
 
     def schedule(self) -> topologies.Schedule:
         """The graph as a function of the step."""
@@ -64,17 +92,20 @@ class Run:
 class Experiment:
     """One task trained under several graphs, each with several seeds, and centralized as the yardstick.
 
+    Several sizes and learning-rate rules may be given: every graph is trained with each of them.
     Validated when made: a setting that cannot work is a `ValueError` here, not a crash an hour later.
 
     >>> experiment = Experiment(graphs=("ring", "complete"), workers=4, seeds=2, epochs=1)
     >>> [run.folder for run in experiment.runs()][:3]
-    ['all-reduce-seed0', 'all-reduce-seed1', 'ring-seed0']
+    ['all-reduce-n4-sqrt-seed0', 'all-reduce-n4-sqrt-seed1', 'ring-n4-sqrt-seed0']
     """
 
     task: str = "digits"
     """One of `gossamer.tasks.TASKS`."""
-    workers: int = 16
-    """Replicas of the model, each with a share of the data of its own."""
+    data: str | None = None
+    """The folder of the data, for tasks that do not bring their own."""
+    workers: int | tuple[int, ...] = 16
+    """Replicas of the model, each with a share of the data of its own; several numbers to compare sizes."""
     graphs: tuple[str, ...] = ("complete", "exponential", "torus", "ring", "ada")
     """Graphs and schedules by name, with parameters as in `ring-lattice:k=4`."""
     algorithm: str = "d-psgd"
@@ -83,6 +114,19 @@ class Experiment:
     """Also run centralized all-reduce."""
     epochs: int | None = None
     """Passes over the data; the task's own number when not given."""
+    batch_size: int | None = None
+    """Samples of one worker and step; the task's own number when not given."""
+    lr: float | None = None
+    """Peak learning rate for a global batch of the task's `lr_batch`; the task's own when not given."""
+    lr_rules: tuple[LrRule, ...] = ()
+    """How the rate follows the global batch: `linear`, `sqrt`, `none`; the task's own rule when not given."""
+    decay: Decay | None = None
+    """`cosine` or `step`; the task's own when not given."""
+    warmup_epochs: float | None = None
+    alpha: float | None = None
+    """Heterogeneous shards: concentration of the Dirichlet distribution of their classes; None for equal shards."""
+    probe_every: int | None = None
+    """Steps from one look inside the replicas to the next; None for three an epoch, at most 150 in all."""
     seeds: int = 3
     """How often each training is repeated, with seeds 0, 1, 2, …"""
     engine: EngineName = "stacked"
@@ -91,24 +135,42 @@ class Experiment:
     """`cpu`, `cuda`, or `auto` for the best there is."""
 
     def __post_init__(self) -> None:
-        task = lookup("task", self.task, TASKS)
+        lookup("task", self.task, TASKS)
         make_algorithm(self.algorithm)
         object.__setattr__(self, "algorithm", Spec.parse("algorithm", self.algorithm).canonical)
         object.__setattr__(self, "graphs", tuple(Spec.parse("graph", graph).canonical for graph in self.graphs))
-        for field, least in (("workers", 1), ("seeds", 1), ("epochs", 1)):
+        if not self.sizes:
+            raise ValueError("no number of workers is given: name at least one, such as 16")
+        for field, least in (("seeds", 1), ("epochs", 1), ("batch_size", 1), ("probe_every", 1)):
             value = getattr(self, field)
             if value is not None and value < least:
                 raise ValueError(f"{field}={value}: must be {least} or more")
+        for field in ("lr", "alpha"):
+            value = getattr(self, field)
+            if value is not None and not value > 0:
+                raise ValueError(f"{field}={value}: must be above 0")
+        if min(self.sizes) < 1:
+            raise ValueError(f"workers={min(self.sizes)}: must be 1 or more")
+        if self.warmup_epochs is not None and self.warmup_epochs < 0:
+            raise ValueError(f"warmup_epochs={self.warmup_epochs}: must be 0 or more")
         if not self.graphs:
             raise ValueError("no graph is given: name at least one, such as 'ring'")
         if self.engine not in ("stacked", "processes"):
             raise ValueError(f"unknown engine {self.engine!r}: there are 'stacked' and 'processes'")
-        num_train = task.load().num_train
-        if self.workers > num_train:
+        if self.engine == "processes" and len(self.sizes) > 1:
+            raise ValueError(f"the processes engine takes one number of workers, not {len(self.sizes)}: run each alone")
+        for rule in self.lr_rules:
+            lookup("learning-rate rule", rule, LR_RULES)
+        if self.decay is not None:
+            lookup("decay", self.decay, DECAYS)
+        num_train = self.dataset().num_train
+        if max(self.sizes) > num_train:
             raise ValueError(
-                f"{self.workers} workers cannot share the {num_train} training samples of {self.task!r}: "
+                f"{max(self.sizes)} workers cannot share the {num_train} training samples of {self.task!r}: "
                 f"take at most {num_train} workers"
             )
+        if self.alpha is not None and self.dataset().labels is None:
+            raise ValueError(f"alpha={self.alpha}: the samples of {self.task!r} have no classes to draw shards by")
         if self.engine == "processes" and self.resolved_device != "cpu":
             raise ValueError(
                 f"the processes engine runs on the CPU, not on {self.resolved_device!r}: take --device cpu, or "
@@ -116,6 +178,15 @@ class Experiment:
             )
         for run in self.runs():
             run.schedule()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of workers."""
+        return (self.workers,) if isinstance(self.workers, int) else tuple(dict.fromkeys(self.workers))
+
+    def dataset(self) -> Dataset:
+        """The data of the task."""
+        return load_data(TASKS[self.task], self.data)
 
     @property
     def resolved_device(self) -> str:
@@ -131,44 +202,66 @@ class Experiment:
         return "cuda" if self.engine == "stacked" and torch.cuda.is_available() else "cpu"
 
     def runs(self) -> list[Run]:
-        """All trainings, the centralized ones first."""
-        task = TASKS[self.task]
-        batch_size = min(task.batch_size, task.load().num_train // self.workers)
+        """All trainings, by size and rule; of each the centralized ones first."""
         settings = [(graph, self.algorithm) for graph in dict.fromkeys(self.graphs)]
         if self.centralized or self.algorithm == CENTRALIZED:
             decentralized = [] if self.algorithm == CENTRALIZED else settings
             settings = [("complete", CENTRALIZED), *decentralized]
         return [
-            Run(
-                task=self.task,
-                task_version=task.version,
-                graph=graph,
-                algorithm=algorithm,
-                workers=self.workers,
-                epochs=task.epochs if self.epochs is None else self.epochs,
-                batch_size=batch_size,
-                lr=task.lr * sqrt(self.workers * batch_size / task.lr_batch),
-                warmup_epochs=task.warmup_epochs,
-                seed=seed,
-                engine=self.engine,
-                device=self.resolved_device,
-            )
+            self._run(workers, rule, graph, algorithm, seed)
+            for workers in self.sizes
+            for rule in dict.fromkeys(self.lr_rules or (TASKS[self.task].lr_rule,))
             for graph, algorithm in settings
             for seed in range(self.seeds)
         ]
 
+    def _run(self, workers: int, rule: LrRule, graph: str, algorithm: str, seed: int) -> Run:
+        task, num_train, device = TASKS[self.task], self.dataset().num_train, self.resolved_device
+        batch_size = min(_given(self.batch_size, task.batch_size), num_train // workers)
+        return Run(
+            task=self.task,
+            task_version=task.version,
+            graph=graph,
+            algorithm=algorithm,
+            workers=workers,
+            epochs=_given(self.epochs, task.epochs),
+            steps_per_epoch=num_train // workers // batch_size,
+            batch_size=batch_size,
+            lr=scaled(_given(self.lr, task.lr), rule, ratio=workers * batch_size / task.lr_batch),
+            lr_rule=rule,
+            decay=_given(self.decay, task.decay),
+            warmup_epochs=_given(self.warmup_epochs, task.warmup_epochs),
+            alpha=self.alpha,
+            probe_every=self.probe_every,
+            seed=seed,
+            engine=self.engine,
+            device=device,
+            compiled=device.startswith("cuda"),
+            data=self.data,
+        )
+
     @property
     def folder(self) -> str:
         """A name that says what it is, and differs whenever any setting or the version of Gossamer does."""
-        settings = [__version__, *(asdict(run) for run in self.runs())]
+        settings = [__version__, *(asdict(run) | {"data": None} for run in self.runs())]
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-        return f"{self.task}-{self.workers}-{Spec.parse('algorithm', self.algorithm).name}-{digest}"
+        sizes = "-".join(str(size) for size in self.sizes)
+        return f"{self.task}-{sizes}-{Spec.parse('algorithm', self.algorithm).name}-{digest}"
+
+
+def _given(value: T | None, otherwise: T) -> T:
+    return otherwise if value is None else value
 
 
 def make_algorithm(spec: str) -> Algorithm:
     """An algorithm by name, with parameters as in `local-sgd:every=8`."""
     parsed = Spec.parse("algorithm", spec)
     return parsed.call(lookup("algorithm", parsed.name, ALGORITHMS))
+
+
+def load_data(task: Task, data: str | None) -> Dataset:
+    """The data of a task in a folder; kept, so that asking again costs nothing."""
+    return task.load(None if data is None else Path(data))
 
 
 def task_of(run: Run) -> Task:

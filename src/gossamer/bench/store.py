@@ -3,7 +3,7 @@
 results/digits-16-d-psgd-1a2b3c4d/    named by its settings: another experiment never lands here
     experiment.json                   the settings
     report.html, summary.json         made anew whenever the sweep ends
-    ring-seed0/
+    ring-n16-sqrt-seed0/
         config.json, environment.json every setting; versions and hardware
         checkpoint-*.pt               while it runs: where to go on
         epochs.parquet                a row an epoch

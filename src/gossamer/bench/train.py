@@ -13,7 +13,7 @@ from gossamer.engines import Engine, StackedEngine, SynchronousEngine
 from gossamer.tasks import Dataset, Task
 
 from .checkpoint import Checkpoints
-from .experiment import CENTRALIZED, Run, make_algorithm, task_of
+from .experiment import CENTRALIZED, Run, load_data, make_algorithm, task_of
 from .learning_rate import learning_rate
 from .outcome import Columns, Outcome, Row
 from .sharding import batches
@@ -21,7 +21,6 @@ from .white_box import DISPERSION, Snapshot, snapshot
 
 OnEpoch = Callable[[Run, Row], None]
 
-PROBES_PER_EPOCH = 3
 _EVALUATE_AT_ONCE = 2048
 """Test samples times local replicas that are evaluated in one call, at least one sample each: bounds the memory."""
 
@@ -60,7 +59,7 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
     All holders of replicas call this alike and get the same outcome.
     """
     task, outcome, schedule = task_of(run), Outcome(), run.schedule()
-    data = _to_device(task.load(), run.device)
+    data = load_data(task, run.data).to(run.device)
     checkpoints = None if folder is None else Checkpoints(folder, engine)
     if checkpoints is not None:
         checkpoints.restore(outcome)
@@ -106,6 +105,7 @@ def _train_epoch(run: Run, engine: Engine, data: Dataset, epoch: int) -> Tensor:
                 peak=run.lr,
                 warmup_steps=run.warmup_epochs * run.steps_per_epoch,
                 num_steps=run.num_steps,
+                decay=run.decay,
             )
         )
         losses.append(engine.step(data.train_inputs[here], data.train_targets[here]))
@@ -129,11 +129,10 @@ def _evaluate(task: Task, engine: Engine, data: Dataset) -> Row:
     averaged, single = [], []
     num_local = engine.local.stop - engine.local.start
     at_once = max(_EVALUATE_AT_ONCE // num_local, 1)
-    for inputs, targets in zip(
-        torch.split(data.test_inputs, at_once), torch.split(data.test_targets, at_once), strict=True
-    ):
+    for indices in torch.arange(data.num_test, device=data.test_targets.device).split(at_once):
+        inputs, targets = task.prepare(data.test_inputs[indices], None), data.test_targets[indices]
         averaged.append(task.correct(engine.averaged_outputs(inputs), targets))
-        single.append(task.correct(engine.outputs(inputs), targets))
+        single.append(task.correct(engine.outputs(inputs.expand(num_local, *inputs.shape)), targets))
     replicas = engine.gather(torch.cat(single, -1).mean(-1)).cpu()
     return {
         "accuracy": torch.cat(averaged, -1).mean().item(),
@@ -151,15 +150,10 @@ class _Probe:
         self._this_epoch: list[Snapshot] = []
 
     def __call__(self, step: int) -> None:
-        if self._is_due(step % self._run.steps_per_epoch):
+        if self._run.is_probed(step):
             taken = snapshot(self._engine, step)
             self._this_epoch.append(taken)
             self._file(taken)
-
-    def _is_due(self, step_in_epoch: int) -> bool:
-        """At even distances, the last at the end of the epoch; at every step where an epoch has fewer."""
-        before, after = (PROBES_PER_EPOCH * i // self._run.steps_per_epoch for i in (step_in_epoch, step_in_epoch + 1))
-        return after > before
 
     def _file(self, taken: Snapshot) -> None:
         names, (num_replicas, num_tensors) = self._engine.tensor_names, taken.norms.shape
@@ -190,7 +184,3 @@ class _Probe:
 def _extend(columns: Columns, **more: list[Any]) -> None:
     for name, values in more.items():
         columns.setdefault(name, []).extend(values)
-
-
-def _to_device(data: Dataset, device: str) -> Dataset:
-    return Dataset(**{name: tensor.to(device) for name, tensor in vars(data).items()})

@@ -55,7 +55,7 @@ class Engine(Protocol):
         ...
 
     def outputs(self, inputs: Tensor) -> Tensor:
-        """What each replica says to the same inputs `[B, ...]`: `[L, B, ...]`."""
+        """What each replica says to inputs of its own `[L, B, ...]`: `[L, B, ...]`."""
         ...
 
     def averaged_outputs(self, inputs: Tensor) -> Tensor:

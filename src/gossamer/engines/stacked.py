@@ -108,7 +108,7 @@ class StackedEngine(AroundStep):
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
         with evaluating(self.model):
-            said: Tensor = vmap(self._output_of_one, in_dims=(0, 0, None))(self.parameters, self._buffers, inputs)
+            said: Tensor = vmap(self._output_of_one)(self.parameters, self._buffers, inputs)
         return said
 
     @torch.no_grad()

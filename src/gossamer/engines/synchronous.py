@@ -114,7 +114,7 @@ class SynchronousEngine(AroundStep):
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
         with evaluating(self.model):
-            said: Tensor = self.model(inputs)
+            said: Tensor = self.model(inputs[0])
         return said.unsqueeze(0)
 
     @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ _NUM_TEST = 360
 
 
 @cache
-def load() -> Dataset:
+def load(data: Path | None = None) -> Dataset:
     """1,437 digits to train on and 360 to test, the same split every time, pixels scaled to [0, 1]."""
     bunch = load_digits()
     order = np.random.default_rng(0).permutation(len(bunch.target))

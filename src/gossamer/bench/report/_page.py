@@ -75,7 +75,7 @@ def _json(value: object) -> str:
 
 
 def _title(experiment: Experiment) -> str:
-    return f"{experiment.task[0].upper()}{experiment.task[1:]} on {counted(experiment.workers, 'replica')}"
+    return f"{experiment.task[0].upper()}{experiment.task[1:]} on {counted(max(experiment.sizes), 'replica')}"
 
 
 def _facts(experiment: Experiment) -> str:
