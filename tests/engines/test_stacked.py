@@ -220,8 +220,9 @@ def test_evaluating_leaves_every_module_in_its_mode() -> None:
 
 def test_what_would_be_trained_but_not_mixed_is_refused() -> None:
     engine = engine_of(network())
-    engine.parameters["0.weight"].data = engine.parameters["0.weight"].data.clone()
-    with pytest.raises(ValueError, match=r"'0\.weight' was moved after the engine was attached"):
+    (stacked,) = engine.optimizer.param_groups[0]["params"]
+    stacked.data = stacked.data.clone()
+    with pytest.raises(ValueError, match=r"'all torch.float64' was moved after the engine was attached"):
         engine.step(*network_batch(0, 4))
     engine = engine_of(network())
     engine.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(4, 1))]})

@@ -1,19 +1,19 @@
 """Hooks an algorithm around the step of a torch optimizer. Both synchronous engines stand on this."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from gossamer.algorithms import Algorithm, Mix
 from gossamer.topologies import Mixing, Schedule
 
-from .flat import flatten
+from .flat import FlatReplica
 
 Probe = Callable[[int], None]
 """Called with the number of the step between the optimizer's step and the algorithm's `after_step`."""
@@ -33,30 +33,28 @@ class Mixer(Protocol):
 class AroundStep:
     """While attached, `optimizer.step()` runs `before_step`, the step itself, the probes and `after_step`.
 
-    The optimizer is the user's own: nothing is wrapped, and `close` takes the hooks off again. The parameters stay the
-    same objects under the same names, but their values now lie in flat buffers.
+    The optimizer is the user's own: nothing is wrapped, and `close` takes the hooks off again. The parameters that it
+    steps have their values in the flat buffers of `replicas`.
     """
 
     def __init__(
         self,
         optimizer: Optimizer,
-        parameters: Mapping[str, nn.Parameter],
+        replicas: list[FlatReplica],
         buffers: Callable[[], Mapping[str, Tensor]],
         *,
         algorithm: Algorithm,
         schedule: Schedule,
         mixer: Mixer,
-        lead: tuple[int, ...] = (),
     ) -> None:
         self.optimizer = optimizer
-        self.replicas = flatten(parameters.values(), lead)
+        self.replicas = replicas
         self.algorithm = algorithm
         self.schedule = schedule.per_round(algorithm.mixes_every)
         self.probes: list[Probe] = []
         self.num_steps = 0
         self._num_stepped = sum(len(param_group["params"]) for param_group in optimizer.param_groups)
-        names = {id(parameter): name for name, parameter in parameters.items()}
-        self.tensor_names = tuple(names[id(p)] for replica in self.replicas for p in replica.parameters)
+        self.tensor_names = tuple(name for replica in replicas for name in replica.names)
         self.buffers = buffers
         self.mixer = mixer
         self._hooks = [
@@ -103,15 +101,12 @@ class AroundStep:
                 f"the optimizer steps {stepped} parameters, but had {self._num_stepped} when the engine was attached: "
                 "add parameters first, then attach"
             )
-        moved = [name for name, there in zip(self.tensor_names, self._in_place(), strict=True) if not there]
+        moved = [name for replica in self.replicas for name in replica.moved()]
         if moved:
             raise ValueError(
                 f"parameter {moved[0]!r} was moved after the engine was attached (by .to(), .double() or .data): "
                 "move the model first, then attach"
             )
-
-    def _in_place(self) -> Iterator[bool]:
-        return (there for replica in self.replicas for there in replica.in_place())
 
     def state_dict(self) -> dict[str, Any]:
         """All that a later `load_state_dict` needs to go on as if nothing had happened.

@@ -1,6 +1,6 @@
 """Flat buffers: many parameters, one tensor, no copy between the two views of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -16,28 +16,37 @@ class FlatReplica:
 
     Each parameter's `.data` becomes a view of `params`, so an optimizer that steps the parameters and an algorithm
     that mixes the buffer see the same memory, and names and `state_dict` keys stay the user's.
-    `lead` is the shape in front: `()` for one replica, `(N,)` for N of them stacked.
+    `lead` is the shape in front: `()` for one replica, `(N,)` for N of them stacked. `spans` names the tensors in the
+    buffer where they are not the parameters themselves: the stacked engine's optimizer steps the whole buffer as one.
 
     >>> weight, bias = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.zeros(3))
-    >>> replica = FlatReplica([weight, bias])
+    >>> replica = FlatReplica({"weight": weight, "bias": bias})
     >>> replica.params += 1
     >>> weight.sum().item(), bias.sum().item()
     (12.0, 3.0)
     """
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], lead: tuple[int, ...] = ()) -> None:
-        first = parameters[0]
-        self.parameters = list(parameters)
+    def __init__(
+        self,
+        parameters: Mapping[str, torch.nn.Parameter],
+        lead: tuple[int, ...] = (),
+        spans: Mapping[str, slice] | None = None,
+    ) -> None:
+        self.parameters = dict(parameters)
         self.lead = lead
-        self.spans = _spans(prod(p.shape[len(lead) :]) for p in parameters)
+        self._homes = _spans(prod(p.shape[len(lead) :]) for p in parameters.values())
+        named = dict(zip(parameters, self._homes, strict=True)) if spans is None else spans
+        self.names = tuple(named)
+        self.spans = list(named.values())
+        first = next(iter(parameters.values()))
         self.step = 0
         self.state: dict[str, Tensor] = {}
         self.pending: dict[str, Exchange] = {}
-        self.params = torch.empty(*lead, self.spans[-1].stop, dtype=first.dtype, device=first.device)
-        for parameter, view in zip(self.parameters, self._views(self.params), strict=True):
+        self.params = torch.empty(*lead, self._homes[-1].stop, dtype=first.dtype, device=first.device)
+        for parameter, view in zip(self.parameters.values(), self._views(self.params), strict=True):
             view.copy_(parameter.data)
             parameter.data = view
-        self._addresses = [parameter.data_ptr() for parameter in self.parameters]
+        self._addresses = {name: parameter.data_ptr() for name, parameter in self.parameters.items()}
         self._grads: Tensor | None = None
         self._grad_views: list[Tensor] = []
 
@@ -48,10 +57,14 @@ class FlatReplica:
         Only methods that touch gradients pay for the copy. Afterwards each `.grad` is a view of the buffer, so what
         the algorithm writes the optimizer reads.
         """
+        if len(self.parameters) == 1:  # the optimizer's gradient is the buffer
+            (parameter,) = self.parameters.values()
+            if parameter.grad is not None and parameter.grad.shape == self.params.shape:
+                return parameter.grad
         if self._grads is None:
             self._grads = torch.zeros_like(self.params)
             self._grad_views = self._views(self._grads)
-        for parameter, view in zip(self.parameters, self._grad_views, strict=True):
+        for parameter, view in zip(self.parameters.values(), self._grad_views, strict=True):
             if parameter.grad is None:
                 view.zero_()
             elif parameter.grad is not view:
@@ -59,13 +72,14 @@ class FlatReplica:
             parameter.grad = view
         return self._grads
 
-    def in_place(self) -> list[bool]:
-        """For each parameter, whether it still lies where it was put."""
-        return [p.data_ptr() == there for p, there in zip(self.parameters, self._addresses, strict=True)]
+    def moved(self) -> list[str]:
+        """The parameters that no longer lie where they were put."""
+        return [name for name, p in self.parameters.items() if p.data_ptr() != self._addresses[name]]
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         return [
-            flat[..., span].view(parameter.shape) for parameter, span in zip(self.parameters, self.spans, strict=True)
+            flat[..., home].view(parameter.shape)
+            for parameter, home in zip(self.parameters.values(), self._homes, strict=True)
         ]
 
     def finish_pending(self) -> dict[str, Tensor]:
@@ -99,12 +113,13 @@ class Arrived:
         return self.values
 
 
-def flatten(parameters: Iterable[torch.nn.Parameter], lead: tuple[int, ...] = ()) -> list[FlatReplica]:
+def flatten(parameters: Mapping[str, torch.nn.Parameter]) -> list[FlatReplica]:
     """One `FlatReplica` for each (dtype, device) among the parameters; a parameter given twice counts once."""
-    by_kind: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
-    for parameter in dict.fromkeys(parameters):
-        by_kind.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-    return [FlatReplica(group, lead) for group in by_kind.values()]
+    by_kind: dict[tuple[torch.dtype, torch.device], dict[str, torch.nn.Parameter]] = {}
+    once = {id(parameter): (name, parameter) for name, parameter in parameters.items()}
+    for name, parameter in once.values():
+        by_kind.setdefault((parameter.dtype, parameter.device), {})[name] = parameter
+    return [FlatReplica(group) for group in by_kind.values()]
 
 
 def _spans(sizes: Iterable[int]) -> list[slice]:

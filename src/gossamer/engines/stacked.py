@@ -4,14 +4,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.optim import Optimizer
 
 from gossamer.algorithms import Algorithm
 from gossamer.topologies import Schedule
 
-from ._engine import Loss, evaluating
+from ._engine import Loss
 from .around_step import AroundStep
+from .cuda_graph import Replayed
+from .flat import FlatReplica
+from .memory import OutOfMemory, check_memory, replicas_that_fit
+from .stacked_gradient import Gradient, Layout, StackedGradient
 from .stacked_mix import StackedMix
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -23,10 +26,16 @@ _NOT_ELEMENTWISE = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
 class StackedEngine(AroundStep):
     """Trains `num_replicas` copies of `model`, each on data of its own, as one program.
 
-    Every parameter and buffer gets a leading axis of N. The gradient of the sum of N losses is N separate gradients,
-    and an elementwise optimizer over stacked parameters *is* N optimizers, so nothing but `mix` lets one replica
-    see another. `model` is the template: it is moved to the device, its values are copied N times at the start, and
-    training leaves them as they are. Random numbers (dropout) differ from replica to replica.
+    All trained parameters of a dtype lie in one buffer `[N, P]`, and the optimizer steps that buffer: an elementwise
+    optimizer over it *is* N optimizers, so nothing but `mix` lets one replica see another. `model` is the template: it
+    is moved to the device, its values are copied N times at the start, and training leaves them as they are. Random
+    numbers (dropout) differ from replica to replica.
+
+    `compute` casts parameters and inputs to that dtype for the model's computation, `compiled` hands it to
+    `torch.compile`, `one_by_one` runs models that cannot be stacked, replica by replica. On a GPU the computation is
+    recorded and replayed as a CUDA graph. Where the activations of all replicas do not fit into memory, they are
+    computed some replicas at a time. `gradient` is that of an earlier engine with the same model and settings, to be
+    spared compiling it again.
     """
 
     def __init__(
@@ -39,6 +48,10 @@ class StackedEngine(AroundStep):
         schedule: Schedule,
         loss: Loss,
         device: torch.device | str = "cpu",
+        compute: torch.dtype | None = None,
+        compiled: bool = False,
+        one_by_one: bool = False,
+        gradient: StackedGradient | None = None,
     ) -> None:
         if schedule.n != num_replicas:
             raise ValueError(
@@ -46,14 +59,19 @@ class StackedEngine(AroundStep):
                 f"build it for {num_replicas}"
             )
         self.model = model.to(device)
-        self.loss = loss
         self._n = num_replicas
-        self.parameters: dict[str, nn.Parameter] = {
-            name: nn.Parameter(_stack(p, num_replicas)) for name, p in model.named_parameters() if p.requires_grad
-        }
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        check_memory(num_replicas, trained.values(), torch.device(device))
         self._frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
         self._buffers = {name: _stack(buffer, num_replicas) for name, buffer in model.named_buffers()}
-        stepper = optimizer(self.parameters.values())
+        layouts, replicas = [], []
+        for dtype in dict.fromkeys(p.dtype for p in trained.values()):
+            group = {name: p for name, p in trained.items() if p.dtype == dtype}
+            layouts.append(Layout(tuple(group), tuple(p.shape for p in group.values())))
+            flat = _stack(torch.cat([p.detach().flatten() for p in group.values()]), num_replicas)
+            replicas.append(FlatReplica({f"all {dtype}": nn.Parameter(flat)}, (num_replicas,), layouts[-1].spans))
+        self._flats = [parameter for replica in replicas for parameter in replica.parameters.values()]
+        stepper = optimizer(self._flats)
         if type(stepper).__name__ in _NOT_ELEMENTWISE:
             raise ValueError(
                 f"{type(stepper).__name__} looks at whole tensors, so stacked replicas would see each other: "
@@ -61,13 +79,18 @@ class StackedEngine(AroundStep):
             )
         super().__init__(
             stepper,
-            self.parameters,
+            replicas,
             lambda: self._buffers,
             algorithm=algorithm,
             schedule=schedule,
             mixer=StackedMix(num_replicas),
-            lead=(num_replicas,),
         )
+        self.gradient = gradient or StackedGradient(
+            self.model, loss, layouts, compute=compute, compiled=compiled, one_by_one=one_by_one
+        )
+        self._at_once = num_replicas
+        self._gradients = self._prepared()
+        self._has_run = False
 
     @property
     def num_replicas(self) -> int:
@@ -77,49 +100,91 @@ class StackedEngine(AroundStep):
     def local(self) -> slice:
         return slice(0, self._n)
 
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """The trained parameters by name, as views `[N, ...]`."""
+        flats = (replica.params for replica in self.replicas)
+        return {
+            n: p
+            for layout, flat in zip(self.gradient.layouts, flats, strict=True)
+            for n, p in layout.views(flat).items()
+        }
+
+    @property
+    def replicas_at_once(self) -> int:
+        """How many replicas are computed in one call: all of them, or as many as memory holds."""
+        return self._at_once
+
     def flats(self) -> list[Tensor]:
         return [replica.params for replica in self.replicas]
 
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        self.optimizer.zero_grad()
-        losses, buffers = vmap(self._loss_of_one, randomness="different")(
-            self.parameters, self._buffers, inputs, targets
-        )
-        losses.sum().backward()  # type: ignore[no-untyped-call]
-        self._keep(buffers)
+        grads, losses = self._within_memory(inputs, targets)
+        for flat, grad in zip(self._flats, grads, strict=True):
+            flat.grad = grad
         self.optimizer.step()
-        return losses.detach()
+        return losses.clone()  # the next step may overwrite them
 
-    def _loss_of_one(
-        self, trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor, targets: Tensor
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        everything = {**self._frozen, **trained, **buffers}
-        said = functional_call(self.model, everything, (inputs,))
-        # functional_call writes buffers that the model has replaced, not only changed, back into the dict
-        return self.loss(said, targets), {name: everything[name] for name in buffers}
+    def _within_memory(self, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], Tensor]:
+        while True:
+            try:
+                if self._has_run or self.gradient.one_by_one:
+                    return self._gradients(inputs, targets)
+                with self.gradient.naming_the_layer():
+                    result = self._gradients(inputs, targets)
+                self._has_run = True
+                return result
+            except torch.OutOfMemoryError as error:
+                if self._at_once == 1:
+                    raise OutOfMemory(
+                        f"the device is out of memory with {self._n} replicas, even computing one at a time: about "
+                        f"{replicas_that_fit(self._n, torch.device(inputs.device))} would fit"
+                    ) from error
+            self._at_once = -(-self._at_once // 2)
+            self._gradients = self._prepared()
+            torch.cuda.empty_cache()
+
+    def _prepared(self) -> Callable[[Tensor, Tensor], tuple[list[Tensor], Tensor]]:
+        return Replayed(self._compute) if self.flats()[0].is_cuda else self._compute
 
     @torch.no_grad()
-    def _keep(self, buffers: Mapping[str, Tensor]) -> None:
+    def _compute(self, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Gradients `[N, P]` for each dtype, and losses `[N]`; the buffers are brought up to date."""
+        if self._at_once == self._n:
+            found = self.gradient(self.flats(), self._frozen, self._buffers, inputs, targets)
+            self._keep(found.buffers, slice(None))
+            return found.flats, found.losses
+        grads, losses, done = [torch.empty_like(flat) for flat in self.flats()], [], []
+        for start in range(0, self._n, self._at_once):
+            some = slice(start, start + self._at_once)
+            found = self._of_some(some, inputs, targets)
+            for grad, of_some in zip(grads, found.flats, strict=True):
+                grad[some] = of_some
+            losses.append(found.losses)
+            done.append((some, found.buffers))
+        for some, buffers in done:  # not before all is computed: memory may run out on the way, and all begins again
+            self._keep(buffers, some)
+        return grads, torch.cat(losses)
+
+    def _of_some(self, some: slice, inputs: Tensor, targets: Tensor) -> Gradient:
+        flats = [flat[some] for flat in self.flats()]
+        buffers = {name: buffer[some].clone() for name, buffer in self._buffers.items()}
+        return self.gradient(flats, self._frozen, buffers, inputs[some], targets[some])
+
+    def _keep(self, buffers: Mapping[str, Tensor], some: slice) -> None:
         """Take over what a layer (batch norm) has written into its buffers during the forward pass."""
         for name, buffer in buffers.items():
             if buffer.data_ptr() != self._buffers[name].data_ptr():
-                self._buffers[name].copy_(buffer)
+                self._buffers[name][some].copy_(buffer)
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
-        with evaluating(self.model):
-            said: Tensor = vmap(self._output_of_one)(self.parameters, self._buffers, inputs)
-        return said
+        return self.gradient.outputs(self.flats(), self._frozen, self._buffers, inputs)
 
     @torch.no_grad()
     def averaged_outputs(self, inputs: Tensor) -> Tensor:
-        mean = {name: _mean_of_replicas(tensor) for name, tensor in {**self.parameters, **self._buffers}.items()}
-        with evaluating(self.model):
-            return self._output_of_one(mean, {}, inputs)
-
-    def _output_of_one(self, trained: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-        said: Tensor = functional_call(self.model, {**self._frozen, **trained, **buffers}, (inputs,))
-        return said
+        mean = {name: _mean_of_replicas(buffer) for name, buffer in self._buffers.items()}
+        return self.gradient.outputs_of([flat.mean(0) for flat in self.flats()], self._frozen, mean, inputs)
 
     def gather(self, local: Tensor) -> Tensor:
         return local

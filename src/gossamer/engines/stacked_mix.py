@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer.topologies import Mixing, all_reduce_models
@@ -14,12 +15,12 @@ from .flat import Arrived
 
 Operator = Callable[[Tensor], Tensor]
 
+_FEW_NEIGHBOURS = 16
+"""Up to so many a GPU adds neighbour by neighbour, reading a row from its cache again and again."""
 _DENSE_UP_TO = 128
-"""So many replicas are always mixed by the dense product: on a GPU it is as fast as the sparse one there."""
+"""So many replicas are always mixed by the dense product on a CPU: it is as fast as the sparse one there."""
 _SPARSE_UP_TO = 10
-"""The largest degree for the sparse product. On an H200 cuSPARSE repeated its sums bit by bit at degrees 2, 4 and 10
-and not at 64; between them nobody has looked. Repeating comes first, though at degree 16 the dense product takes
-three times as long."""
+"""The largest degree for the sparse product on a CPU."""
 
 
 class StackedMix:
@@ -69,9 +70,10 @@ def _bytes_of_one(values: Tensor) -> int:
 def _operator(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> Operator:
     if mixing.is_complete:
         return lambda x: x.mean(0, keepdim=True).expand_as(x)
+    if device.type == "cuda":
+        return _gpu_operator(mixing, dtype, device)
     if mixing.n <= _DENSE_UP_TO or mixing.degree > _SPARSE_UP_TO:
-        dense = torch.as_tensor(mixing.matrix()).to(device, dtype)
-        return lambda x: dense @ x
+        return _dense(mixing, dtype, device)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
         weights = mixing.weights
@@ -83,3 +85,46 @@ def _operator(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> Opera
             check_invariants=False,  # a Mixing has been checked
         ).to(device, dtype)
     return lambda x: sparse @ x
+
+
+def _dense(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> Operator:
+    dense = torch.as_tensor(mixing.matrix()).to(device, dtype)
+    return lambda x: dense @ x
+
+
+def _gpu_operator(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> Operator:
+    """Kernels of our own where rows have few or regular neighbours: cuSPARSE is slower and does not repeat its sums."""
+    from .kernels.mix import mix_few, mix_lattice
+
+    half = lattice_half(mixing)
+    if half is not None:
+        return lambda x: mix_lattice(x, half)
+    most = int(np.diff(mixing.weights.indptr).max())
+    if most > _FEW_NEIGHBOURS + 1:
+        return _dense(mixing, dtype, device)
+    neighbours, weights = (torch.from_numpy(table).to(device) for table in neighbour_table(mixing))
+    weights = weights.to(dtype)
+    return lambda x: mix_few(x, neighbours, weights)
+
+
+def lattice_half(mixing: Mixing) -> int | None:
+    """h, if every replica takes the mean of itself and its h neighbours on each side of the ring; else None."""
+    size, n = int(mixing.weights.indptr[1]), mixing.n
+    if size % 2 == 0 or size * n != mixing.weights.nnz or not np.allclose(mixing.weights.data, 1 / size, atol=1e-15):
+        return None
+    half = size // 2
+    window = np.sort((np.arange(n)[:, None] + np.arange(-half, half + 1)) % n, axis=1)
+    return half if np.array_equal(np.sort(mixing.weights.indices.reshape(n, size), axis=1), window) else None
+
+
+def neighbour_table(mixing: Mixing) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Of every row, whom it hears and with which weights, `[N, K]`; shorter rows are filled up with weight 0."""
+    starts = mixing.weights.indptr
+    sizes = np.diff(starts)
+    neighbours = np.zeros((mixing.n, sizes.max()), np.int32)
+    weights = np.zeros((mixing.n, sizes.max()))
+    row = np.repeat(np.arange(mixing.n), sizes)
+    place = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
+    neighbours[row, place] = mixing.weights.indices
+    weights[row, place] = mixing.weights.data
+    return neighbours, weights

@@ -11,7 +11,7 @@ from gossamer.topologies import Mixing, Schedule
 
 from ._engine import Loss, evaluating
 from .around_step import AroundStep
-from .flat import Arrived
+from .flat import Arrived, flatten
 from .transport import GroupMean, PairwiseExchange, Transport
 
 
@@ -76,7 +76,7 @@ class SynchronousEngine(AroundStep):
         self.loss = loss
         super().__init__(
             optimizer,
-            _trained(model, optimizer),
+            flatten(_trained(model, optimizer)),
             lambda: dict(model.named_buffers()),
             algorithm=algorithm,
             schedule=schedule,
@@ -86,7 +86,7 @@ class SynchronousEngine(AroundStep):
 
     @torch.no_grad()
     def _start_equal(self) -> None:
-        trained = {id(parameter) for replica in self.replicas for parameter in replica.parameters}
+        trained = {id(parameter) for replica in self.replicas for parameter in replica.parameters.values()}
         untrained = [p for p in self.model.parameters() if id(p) not in trained]
         for tensor in (*(replica.params for replica in self.replicas), *untrained, *self.model.buffers()):
             self.transport.broadcast(tensor)

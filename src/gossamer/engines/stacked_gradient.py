@@ -1,0 +1,217 @@
+"""Losses and gradients of N replicas of any `nn.Module` in one call: `vmap` of the gradient of one loss."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.modules.batchnorm import _NormBase
+
+from ._engine import Loss, evaluating
+
+Named = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parameters of one dtype lie in a flat buffer `[..., P]`."""
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+
+    @property
+    def spans(self) -> dict[str, slice]:
+        """The columns of every parameter."""
+        stops = [0, *accumulate(prod(shape) for shape in self.shapes)]
+        return {name: slice(*ends) for name, ends in zip(self.names, pairwise(stops), strict=True)}
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Every parameter, as a view `[..., *shape]` of the buffer."""
+        parts = torch.split(flat, [prod(shape) for shape in self.shapes], -1)  # its gradient is one concatenation
+        shaped = (part.view(*flat.shape[:-1], *shape) for part, shape in zip(parts, self.shapes, strict=True))
+        return dict(zip(self.names, shaped, strict=True))
+
+
+class Gradient(NamedTuple):
+    """What one pass over a batch of every replica gives."""
+
+    flats: list[Tensor]
+    """The gradients, `[N, P]` for each dtype."""
+    losses: Tensor
+    """`[N]`"""
+    buffers: dict[str, Tensor]
+    """What the layers (batch norm) have made of their buffers."""
+
+
+class CannotStack(ValueError):
+    """A layer of the model does something that `vmap` cannot do for all replicas at once."""
+
+
+class StackedGradient:
+    """The gradient as a function of all its tensors; keeps none, so engines with the same model may share one.
+
+    With `compute`, parameters and inputs are cast to that dtype and the loss is taken in float32; layers with running
+    statistics stay in float32, where a small momentum still counts. `compiled` hands the whole to `torch.compile`.
+    `one_by_one` does without `vmap`: slower, and runs any model.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        layouts: Sequence[Layout],
+        *,
+        compute: torch.dtype | None = None,
+        compiled: bool = False,
+        one_by_one: bool = False,
+    ) -> None:
+        self.model, self.loss, self.layouts = model, loss, tuple(layouts)
+        self.compute = compute
+        self.one_by_one = one_by_one
+        self._in_full = _names_with_statistics(model) if compute is not None else set()
+        if compute is not None:
+            _keep_statistics_in_float32(model, compute)
+        gradient: Callable[..., Any] = vmap(
+            grad_and_value(self._loss_of_one, has_aux=True), in_dims=(0, None, 0, 0, 0), randomness="different"
+        )
+        outputs: Callable[..., Any] = vmap(self._outputs_of_one, in_dims=(0, None, 0, 0))
+        if compiled and not one_by_one:
+            from .stacked_compile import compile_stacked
+
+            gradient, outputs = compile_stacked(gradient), compile_stacked(outputs)
+        self._gradient, self._outputs = gradient, outputs
+
+    @torch.no_grad()
+    def __call__(self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor) -> Gradient:
+        if self.one_by_one:
+            return self._one_by_one(flats, frozen, buffers, inputs, targets)
+        grads, (losses, changed) = self._gradient(flats, frozen, buffers, inputs, targets)
+        return Gradient(grads, losses, changed)
+
+    @torch.no_grad()
+    def outputs(self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor) -> Tensor:
+        """What each replica says to its inputs, `[N, B, ...]`, in evaluation mode."""
+        with evaluating(self.model):
+            if self.one_by_one:
+                said = [
+                    self._outputs_of_one([flat[i] for flat in flats], frozen, _of_one(buffers, i), inputs[i])
+                    for i in range(len(inputs))
+                ]
+                return torch.stack(said)
+            all_said: Tensor = self._outputs(flats, frozen, buffers, inputs)
+            return all_said
+
+    @torch.no_grad()
+    def outputs_of(self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor) -> Tensor:
+        """What a single model says, in evaluation mode."""
+        with evaluating(self.model):
+            return self._outputs_of_one(flats, frozen, buffers, inputs)
+
+    def _loss_of_one(
+        self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        everything = self._everything(flats, frozen, buffers)
+        said = functional_call(self.model, everything, (self._cast(inputs),))
+        # functional_call writes buffers that the model has replaced, not only changed, back into the dict
+        return self.loss(self._in_float(said), targets), {name: everything[name] for name in buffers}
+
+    def _outputs_of_one(self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor) -> Tensor:
+        everything = self._everything(flats, frozen, buffers)
+        return self._in_float(functional_call(self.model, everything, (self._cast(inputs),)))
+
+    def _everything(self, flats: list[Tensor], frozen: Named, buffers: Named) -> dict[str, Tensor]:
+        trained = {
+            n: p for layout, flat in zip(self.layouts, flats, strict=True) for n, p in layout.views(flat).items()
+        }
+        parameters = {
+            name: parameter if name in self._in_full else self._cast(parameter)
+            for name, parameter in {**frozen, **trained}.items()
+        }
+        return {**parameters, **buffers}
+
+    def _cast(self, values: Tensor) -> Tensor:
+        return values if self.compute is None or not values.is_floating_point() else values.to(self.compute)
+
+    def _in_float(self, values: Tensor) -> Tensor:
+        return values if self.compute is None else values.float()
+
+    def _one_by_one(
+        self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor
+    ) -> Gradient:
+        grads, losses, changed = [torch.empty_like(flat) for flat in flats], [], []
+        for i in range(len(inputs)):
+            mine = [flat[i].detach().requires_grad_() for flat in flats]
+            with torch.enable_grad():
+                loss, after = self._loss_of_one(
+                    mine, frozen, {n: b.clone() for n, b in _of_one(buffers, i).items()}, inputs[i], targets[i]
+                )
+                found = torch.autograd.grad(loss, mine, materialize_grads=True)
+            for grad, of_mine in zip(grads, found, strict=True):
+                grad[i] = of_mine
+            losses.append(loss.detach())
+            changed.append({name: buffer.detach() for name, buffer in after.items()})
+        stacked = {name: torch.stack([one[name] for one in changed]) for name in buffers}
+        return Gradient(grads, torch.stack(losses), stacked)
+
+    @contextmanager
+    def naming_the_layer(self) -> Iterator[None]:
+        """Turns what `vmap` says of a layer that it cannot do into an error that names the layer."""
+        entered: list[str] = []
+        names = {module: name for name, module in self.model.named_modules()}
+
+        def enter(module: nn.Module, *_: Any) -> None:
+            entered.append(names[module])
+
+        def leave(*_: Any) -> None:
+            entered.pop()
+
+        hooks = [module.register_forward_pre_hook(enter) for module in names]
+        hooks += [module.register_forward_hook(leave) for module in names]
+        try:
+            yield
+        except (RuntimeError, NotImplementedError) as error:
+            if isinstance(error, torch.OutOfMemoryError) or not _is_of_vmap(error) or not entered:
+                raise
+            name = entered[-1]
+            kind = type(self.model.get_submodule(name)).__name__
+            layer = f"the layer {name!r} ({kind})" if name else f"the model itself ({kind})"
+            raise CannotStack(
+                f"{layer} cannot be stacked: {str(error).strip().splitlines()[0]} Write that part with tensor "
+                "operations, or give one_by_one=True to run it replica by replica, slower"
+            ) from error
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def _is_of_vmap(error: Exception) -> bool:
+    """Whether an error is about stacking, and not the model's own (a wrong shape)."""
+    text = str(error)
+    return any(
+        word in text for word in ("vmap", "functorch", "batching rule", "BatchedTensor", "_rnn", "_lstm", "_gru")
+    )
+
+
+def _of_one(stacked: Named, i: int) -> dict[str, Tensor]:
+    return {name: tensor[i] for name, tensor in stacked.items()}
+
+
+def _names_with_statistics(model: nn.Module) -> set[str]:
+    return {
+        f"{name}.{parameter}" if name else parameter
+        for name, module in model.named_modules()
+        if isinstance(module, _NormBase)
+        for parameter, _ in module.named_parameters(recurse=False)
+    }
+
+
+def _keep_statistics_in_float32(model: nn.Module, compute: torch.dtype) -> None:
+    for module in model.modules():
+        if isinstance(module, _NormBase):
+            module.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
+            module.register_forward_hook(lambda _, inputs, output: output.to(compute))
