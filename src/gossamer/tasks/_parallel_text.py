@@ -77,10 +77,10 @@ def numbered(sentences: list[list[str]], vocabulary: tuple[str, ...], *, length:
 
 
 def text_of(tokens: list[int], vocabulary: tuple[str, ...]) -> str:
-    """The words up to the end of the sentence; what is no word is left out.
+    """The words up to the end of the sentence; what is no word, such as an output beyond the vocabulary, is left out.
 
-    >>> text_of([4, 1, 4, 3, 4], ("<pad>", "<unk>", "<bos>", "<eos>", "a"))
+    >>> text_of([4, 1, 4, 7, 3, 4], ("<pad>", "<unk>", "<bos>", "<eos>", "a"))
     'a a'
     """
     ended = tokens.index(EOS) if EOS in tokens else len(tokens)
-    return " ".join(vocabulary[token] for token in tokens[:ended] if token >= len(_SPECIAL))
+    return " ".join(vocabulary[token] for token in tokens[:ended] if len(_SPECIAL) <= token < len(vocabulary))
