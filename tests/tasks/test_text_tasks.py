@@ -11,7 +11,7 @@ from torch import Tensor
 from gossamer.tasks import TASKS, translation, wikitext
 from gossamer.tasks._language import token_loss, token_top1
 from gossamer.tasks._parallel_text import BOS, EOS, PAD, UNK, Sentences
-from gossamer.tasks.translation import LENGTH, word_loss, word_top1
+from gossamer.tasks.translation import LENGTH, Translator, word_loss, word_top1
 
 # ---- WikiText ---------------------------------------------------------------------------------------------------
 
@@ -142,6 +142,21 @@ def test_bleu_of_the_references_is_100_and_of_other_words_0(tmp_path: Path) -> N
     for word in (5, vocabulary - 1):  # the model has outputs beyond the words of this small text
         always = torch.nn.functional.one_hot(torch.full((2, LENGTH), word), vocabulary).float()
         assert translation.score(lambda tokens, always=always: always, data)["bleu"] < 10
+
+
+def test_a_translator_that_has_learnt_the_sentences_translates_them(tmp_path: Path) -> None:
+    data = TASKS["translation"].load(translation_folder(tmp_path, packed=False))
+    torch.manual_seed(0)
+    model = Translator(vocabulary=20, width=32, layers=1)
+    optimizer = TASKS["translation"].optimizer(model.parameters(), 0.01)
+    assert translation.score(model.eval(), data)["bleu"] < 50
+    model.train()
+    for _ in range(80):
+        loss = word_loss(model(data.train_inputs[torch.arange(8)]), data.train_targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert translation.score(model.eval(), data)["bleu"] == pytest.approx(100.0)
 
 
 def test_padding_counts_neither_for_the_loss_nor_as_right() -> None:
