@@ -26,7 +26,7 @@ class LstmLayer(nn.Module):
         self.from_input = nn.Linear(width_in, 4 * width)
         self.from_state = nn.Linear(width, 4 * width, bias=False)
         self.width = width
-        # a state that is kept to begin with: the model leaves plain word frequencies behind in half the steps
+        # a state that is kept to begin with: the model leaves plain word frequencies behind sooner
         self.from_input.bias.data[width : 2 * width] += 1.0
 
     def forward(self, x: Tensor) -> Tensor:
