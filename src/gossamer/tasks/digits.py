@@ -1,6 +1,5 @@
 """Handwritten digits, 8 x 8 pixels, from scikit-learn: no download, seconds a run."""
 
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -9,8 +8,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
-from torch.optim import SGD
 
+from ._optimizers import sgd
 from ._task import Dataset, Task, top1
 
 _NUM_TEST = 360
@@ -50,10 +49,6 @@ def model() -> nn.Module:
     return net.double()
 
 
-def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> SGD:
-    return SGD(parameters, lr=lr, momentum=0.9)
-
-
 DIGITS = Task(
     name="digits",
     summary="scikit-learn's 8x8 digits, a small convolutional net",
@@ -61,7 +56,7 @@ DIGITS = Task(
     model=model,
     loss=F.cross_entropy,
     correct=top1,
-    optimizer=_sgd,
+    optimizer=sgd,
     lr=0.7,
     lr_batch=64,
     batch_size=4,

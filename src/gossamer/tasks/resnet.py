@@ -1,0 +1,102 @@
+"""ResNet20 on CIFAR-10 (He et al., "Deep residual learning for image recognition", 2015, section 4.2)."""
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from . import cifar10
+from ._batch_norm import BatchNorm2d
+from ._images import NUM_DRAWS
+from ._optimizers import sgd
+from ._task import Task, top1
+
+Norm = Callable[[int], nn.Module]
+
+
+def batch_norm(channels: int) -> nn.Module:
+    return BatchNorm2d(channels)
+
+
+def group_norm(channels: int) -> nn.Module:
+    """Groups of 8 channels: nothing depends on the other samples of the batch."""
+    return nn.GroupNorm(channels // 8, channels)
+
+
+class _Block(nn.Module):
+    """Two convolutions and a shortcut without parameters: every other pixel, new channels zero (option A)."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride=stride, padding=1, bias=False)
+        self.norm1 = norm(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm2 = norm(channels)
+        self.stride, self.num_new = stride, channels - channels_in
+
+    def forward(self, x: Tensor) -> Tensor:
+        said = F.relu(self.norm1(self.conv1(x)))
+        said = self.norm2(self.conv2(said))
+        if self.num_new:
+            before = self.num_new // 2
+            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, before, self.num_new - before))
+        return F.relu(said + x)
+
+
+class ResNet(nn.Module):
+    """6n + 2 layers: n blocks each with 16, 32 and 64 channels."""
+
+    def __init__(self, *, blocks: int = 3, norm: Norm = batch_norm, num_classes: int = 10) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+        self.norm = norm(16)
+        widths = [16] * blocks + [32] * blocks + [64] * blocks
+        self.blocks = nn.Sequential(
+            *(
+                _Block(before, after, 1 if before == after else 2, norm)
+                for before, after in zip([16, *widths], widths, strict=False)
+            )
+        )
+        self.out = nn.Linear(64, num_classes)
+        start_convolutions(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.blocks(F.relu(self.norm(self.conv(x))))  # [B, 64, 8, 8]
+        said: Tensor = self.out(x.mean((2, 3)))
+        return said
+
+
+def start_convolutions(net: nn.Module) -> None:
+    """He's random start: the signal keeps its size from layer to layer, backward."""
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+def _task(name: str, summary: str, norm: Norm, good: float) -> Task:
+    return Task(
+        name=name,
+        summary=summary,
+        load=partial(cifar10.load, task=name),
+        needs_data=True,
+        model=partial(ResNet, norm=norm),
+        prepare=cifar10.prepare,
+        num_draws=NUM_DRAWS,
+        loss=F.cross_entropy,
+        correct=top1,
+        optimizer=partial(sgd, weight_decay=1e-4),
+        lr=0.25,
+        lr_batch=128,
+        batch_size=32,
+        epochs=60,
+        warmup_epochs=5,
+        good=good,
+        half=True,
+    )
+
+
+RESNET20 = _task("resnet20", "ResNet20 on CIFAR-10, 0.27 M parameters", batch_norm, good=0.90)
+RESNET20_GN = _task(
+    "resnet20-gn", "ResNet20 with group norm on CIFAR-10: no statistics of batches", group_norm, good=0.87
+)
