@@ -12,6 +12,10 @@ from .outcome import Outcome
 
 SHARE_OF_TIME = 0.05
 """What saving may take of a run's time. Checkpoints are written at the ends of epochs, as often as that allows."""
+_BYTES_PER_S = 1e9
+"""How fast a disk is taken to be before the first checkpoint has shown it."""
+_COPIES = 2
+"""What a checkpoint holds of each parameter: itself, and as a rule one number of the optimizer's."""
 
 
 class Checkpoints:
@@ -26,7 +30,7 @@ class Checkpoints:
         self._engine = engine
         self._num_local = engine.local.stop - engine.local.start
         self._saved_at = time.monotonic()
-        self._save_s = 0.0
+        self._save_s = _COPIES * sum(flat.nbytes for flat in engine.flats()) / _BYTES_PER_S
 
     def save_if_due(self, outcome: Outcome) -> None:
         """Save unless that would take too much of the time."""
@@ -38,7 +42,7 @@ class Checkpoints:
             self._save_s = self._saved_at - started
 
     def _save(self, outcome: Outcome) -> None:
-        mine = self._file(len(outcome.epochs), self._engine.local.start)
+        mine = self._file(outcome.num_epochs, self._engine.local.start)
         saved = {
             "engine": self._engine.state_dict(),
             "outcome": vars(outcome),
