@@ -78,3 +78,11 @@ def test_sums_of_spans_that_were_cut(sizes: list[int], width: int) -> None:
     levels = cut(spans, width=width)
     assert span_sums(values, levels).equal(expected)
     assert all((lengths <= width).all() for _, lengths, _ in levels)
+
+
+def test_a_compiler_sees_one_graph() -> None:
+    """With the compiler's front half: its back half takes ten seconds here, and is torch's own."""
+    flat, levels = replicas(1e-3), cut(SPANS)
+    compiled = torch.compile(look_at_all, backend="eager", fullgraph=True, dynamic=False)
+    for ours, plain in zip(compiled(flat, levels), look_at_all(flat, levels), strict=True):
+        assert ours.equal(plain)

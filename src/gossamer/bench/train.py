@@ -69,11 +69,11 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
     for epoch in range(outcome.num_epochs, run.epochs):
         first_step, is_last = epoch * run.steps_per_epoch, epoch + 1 == run.epochs
         started = time.monotonic()
-        losses = _train_epoch(run, engine, feed, epoch)
+        losses = train_epoch(run, engine, feed, epoch)
         outcome.seconds += time.monotonic() - started
-        white_box.flush()
         outcome.reason = _divergence(losses, first_step)
         if outcome.reason:
+            white_box.write()
             outcome.status = "diverged"
             return outcome
         outcome.num_epochs = epoch + 1
@@ -90,13 +90,15 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
             }
             outcome.epochs.append(row)
             on_epoch(run, row)
-        if checkpoints is not None and not is_last:
-            checkpoints.save_if_due(outcome)
+        if checkpoints is not None and not is_last and checkpoints.is_due():
+            white_box.write()
+            checkpoints.save(outcome)
+    white_box.write()
     outcome.status = "finished"
     return outcome
 
 
-def _train_epoch(run: Run, engine: Engine, feed: Feed, epoch: int) -> Tensor:
+def train_epoch(run: Run, engine: Engine, feed: Feed, epoch: int) -> Tensor:
     """The losses `[N, steps]` of one epoch, on the host; until the end of it nothing waits for the device."""
     first_step, losses = epoch * run.steps_per_epoch, []
     for i, (inputs, targets) in enumerate(feed.epoch(epoch)):

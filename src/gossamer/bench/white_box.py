@@ -25,9 +25,9 @@ _BUFFER_BYTES = 64 * 2**20
 class WhiteBox:
     """The probe of a run: measures all replicas at the steps that the run asks for.
 
-    In the step nothing leaves the device and nobody waits: looks pile up there until `flush` turns them into rows of
-    the outcome and a part of the norms on disk. All holders of replicas must call it alike: a look takes the mean
-    over replicas, a flush gathers.
+    In the step nothing leaves the device and nobody waits: looks pile up there until somebody asks for `means` or
+    wants everything to be on disk (`write`). All holders of replicas must call it alike: a look takes the mean over
+    replicas, and to file looks is to gather them.
     """
 
     def __init__(self, engine: Engine, run: Run, outcome: Outcome, parts: NormParts | None) -> None:
@@ -45,7 +45,7 @@ class WhiteBox:
             self._looks.append(self._look())
             self._steps.append(step)
             if len(self._steps) == self._capacity:
-                self.flush()
+                self._file()
 
     def _is_due(self, step: int) -> bool:
         """When the run says so; and at the end of an epoch whose row would otherwise have nothing to tell."""
@@ -69,8 +69,8 @@ class WhiteBox:
         return metrics.look(flat, metrics.mean_of_near(flat), spans)
 
     @torch.no_grad()
-    def flush(self) -> None:
-        """File all looks since the last time."""
+    def _file(self) -> None:
+        """Turn all looks since the last time into rows of the outcome, and hand on the norms."""
         if not self._steps:
             return
         steps, looks, names = self._steps, self._looks, self._engine.tensor_names
@@ -89,12 +89,19 @@ class WhiteBox:
         for i, step in enumerate(steps):
             self._outcome.probes.append({"step": step, **{name: values[i] for name, values in means.items()}})
         if self._parts is not None:
-            self._parts.write(steps, names, norms.permute(1, 2, 0))
+            self._parts.add(steps, names, norms.permute(1, 2, 0))
 
     def means(self) -> Row:
         """Consensus and dispersion for a new row, averaged over the probes since the row before."""
+        self._file()
         rows = self._since_last_row()
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0] if name != "step"}
+
+    def write(self) -> None:
+        """Complete the outcome, and the norms on disk, up to now."""
+        self._file()
+        if self._parts is not None:
+            self._parts.write()
 
     def _since_last_row(self) -> list[Row]:
         first = self._outcome.epochs[-1]["step"] if self._outcome.epochs else 0

@@ -66,4 +66,4 @@ def compiled_look(flat: Tensor, levels: Sequence[Level]) -> Look:
 @cache
 def _compile() -> Callable[[Tensor, Sequence[Level]], Look]:
     """Once, when first asked for: the compiler takes a second to import."""
-    return torch.compile(look_at_all, dynamic=False)
+    return torch.compile(look_at_all, dynamic=False, fullgraph=True)
