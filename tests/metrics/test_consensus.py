@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.metrics import consensus_distance, square_norms
+from gossamer.metrics import consensus_distance
 
 
 def test_by_hand() -> None:
@@ -34,10 +34,3 @@ def test_scale_does_not_matter_and_one_replica_agrees(n: int, seed: int, scale: 
     assert distance >= 0
     if n == 1:
         assert distance == 0
-
-
-def test_square_norms_of_spans() -> None:
-    flat = torch.arange(12.0).view(2, 6)
-    spans = [slice(0, 1), slice(1, 4), slice(4, 6)]
-    expected = torch.stack([flat[:, span].norm(dim=1) ** 2 for span in spans], 1)
-    torch.testing.assert_close(square_norms(flat, spans), expected)

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from torch import Tensor
 
 from gossamer.metrics import coefficient_of_variation, gini, index_of_dispersion, quartile_coefficient
@@ -72,3 +74,35 @@ def test_columns_are_measured_apart(measure: Measure) -> None:
     values = torch.rand(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = torch.stack([measure(values[:, i]) for i in range(3)])
     torch.testing.assert_close(measure(values), expected)
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-4, 1e-8])
+def test_tiny_dispersions_keep_their_digits(spread: float) -> None:
+    """Against numpy and scipy in long double, for 1008 replicas that differ in the last digits only."""
+    values = 1 + spread * np.random.default_rng(0).random(1008)
+    exact = values.astype(np.longdouble)
+    first, third = np.quantile(exact, [0.25, 0.75])
+    expected = {
+        index_of_dispersion: exact.var(ddof=1) / exact.mean(),
+        coefficient_of_variation: stats.variation(exact, ddof=1),
+        quartile_coefficient: (third - first) / (third + first),
+        gini: np.abs(exact[:, None] - exact).sum() / (2 * len(exact) ** 2 * exact.mean()),
+    }
+    for measure, value in expected.items():
+        assert measure(torch.from_numpy(values)).item() == pytest.approx(float(value), rel=1e-16 / spread + 1e-12)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_many_looks_at_once(measure: Measure) -> None:
+    """`[N, S, T]`, more numbers than torch.quantile takes."""
+    values = torch.rand(1008, 1, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    many = measure(values.expand(-1, 6000, -1))
+    assert many.shape == (6000, 3)
+    torch.testing.assert_close(many[-1], measure(values[:, 0]))
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_one_replica_that_blew_up_among_many(measure: Measure) -> None:
+    values = torch.ones(99, 2)
+    values[7, 0] = torch.nan
+    assert measure(values).isnan().tolist() == [True, False]

@@ -12,13 +12,17 @@ from .outcome import Outcome
 
 SHARE_OF_TIME = 0.05
 """What saving may take of a run's time. Checkpoints are written at the ends of epochs, as often as that allows."""
+_BYTES_PER_S = 1e9
+"""How fast a disk is taken to be before the first checkpoint has shown it."""
+_COPIES = 2
+"""What a checkpoint holds of each parameter: itself, and as a rule one number of the optimizer's."""
 
 
 class Checkpoints:
     """The checkpoints of one run: for an epoch, a file from every holder of replicas.
 
     A kill may come between two holders' files, so an epoch counts only if all of its files are there, and the files
-    of the epoch before are deleted only once they are. All holders must call `save` and `restore` alike.
+    of the epoch before are deleted only once they are. All holders must call all of it alike.
     """
 
     def __init__(self, folder: Path, engine: Engine) -> None:
@@ -26,19 +30,22 @@ class Checkpoints:
         self._engine = engine
         self._num_local = engine.local.stop - engine.local.start
         self._saved_at = time.monotonic()
-        self._save_s = 0.0
+        self._save_s = _COPIES * sum(flat.nbytes for flat in engine.flats()) / _BYTES_PER_S
 
-    def save_if_due(self, outcome: Outcome) -> None:
-        """Save unless that would take too much of the time."""
+    def is_due(self) -> bool:
+        """Whether to save now, or whether that would take too much of the time."""
         due = time.monotonic() - self._saved_at > self._save_s / SHARE_OF_TIME
-        if self._engine.gather(torch.full((self._num_local,), due))[0]:  # the first holder decides for all
-            started = time.monotonic()
-            self._save(outcome)
-            self._saved_at = time.monotonic()
-            self._save_s = self._saved_at - started
+        return bool(self._engine.gather(torch.full((self._num_local,), due))[0])  # the first holder decides for all
 
-    def _save(self, outcome: Outcome) -> None:
-        mine = self._file(len(outcome.epochs), self._engine.local.start)
+    def save(self, outcome: Outcome) -> None:
+        """Keep the state of all replicas and what the run has shown so far. The norms must be on disk already."""
+        started = time.monotonic()
+        self._write(outcome)
+        self._saved_at = time.monotonic()
+        self._save_s = self._saved_at - started
+
+    def _write(self, outcome: Outcome) -> None:
+        mine = self._file(outcome.num_epochs, self._engine.local.start)
         saved = {
             "engine": self._engine.state_dict(),
             "outcome": vars(outcome),

@@ -9,14 +9,18 @@ Columns = dict[str, list[Any]]
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What a run has shown so far."""
+    """What a run has shown so far: all that a checkpoint keeps of it. The norms are too many; see `norm_parts`."""
 
     status: Literal["running", "finished", "diverged"] = "running"
     reason: str = ""
     """Why it stopped early, in a sentence."""
+    num_epochs: int = 0
+    """Epochs that are complete. Not all of them have a row: see `Run.is_evaluated`."""
+    seconds: float = 0.0
+    """What training has taken, without tests and checkpoints."""
     epochs: list[Row] = field(default_factory=list)
-    """One row an epoch: accuracy, loss, consensus, dispersion, bytes."""
+    """A row for each epoch after which the models were tested: accuracy, loss, consensus, dispersion, bytes."""
+    probes: list[Row] = field(default_factory=list)
+    """A row for each look inside: consensus distance of all parameters, dispersion averaged over the tensors."""
     tensors: Columns = field(default_factory=dict)
-    """One entry for each (probe, tensor): dispersion and consensus distance across replicas."""
-    norms: Columns = field(default_factory=dict)
-    """One entry for each (probe, tensor, replica): the L2 norm before mixing."""
+    """An entry for each (probe, tensor): dispersion and consensus distance across replicas."""

@@ -6,9 +6,10 @@ results/digits-16-d-psgd-1a2b3c4d/    named by its settings: another experiment 
     ring-n16-sqrt-seed0/
         config.json, environment.json every setting; versions and hardware
         checkpoint-*.pt               while it runs: where to go on
-        epochs.parquet                a row an epoch
+        norms/part-*.parquet          as it runs: a row for each probe and tensor, its L2 norms on all replicas
+        epochs.parquet                a row for each epoch after which the models were tested
+        probes.parquet                a row for each probe: consensus distance, dispersion averaged over tensors
         tensors.parquet               a row for each probe and tensor: dispersion, consensus distance
-        norms.parquet                 a row for each probe, tensor and replica: L2 norm before mixing
         outcome.json                  written last: the run is complete
 """
 
@@ -19,7 +20,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,11 @@ class RunResult:
     epochs: list[Row]
     tensors: Columns
     environment: dict[str, Any]
+    probes: list[Row] = field(default_factory=list)
 
     @property
     def final(self) -> Row:
-        """The last epoch's row; empty if the run diverged in its first epoch."""
+        """The last row; empty if the run diverged before its first."""
         return self.epochs[-1] if self.epochs else {}
 
 
@@ -98,9 +100,9 @@ class Store:
     def finish(self, run: Run, outcome: Outcome) -> None:
         """Write what a run has shown; its `outcome.json` last, which makes it count as done."""
         folder = self.run_folder(run)
-        _write_parquet(folder / "epochs.parquet", pa.Table.from_pylist(outcome.epochs))
+        _write_parquet(folder / "epochs.parquet", _table(outcome.epochs))
+        _write_parquet(folder / "probes.parquet", _table(outcome.probes))
         _write_parquet(folder / "tensors.parquet", pa.table(outcome.tensors))
-        _write_parquet(folder / "norms.parquet", pa.table(outcome.norms))
         write_text(folder / "outcome.json", _json({"status": outcome.status, "reason": outcome.reason}))
         delete_checkpoints(folder)
 
@@ -119,6 +121,7 @@ class Store:
                 epochs=pq.read_table(folder / "epochs.parquet").to_pylist(),
                 tensors=pq.read_table(folder / "tensors.parquet").to_pydict(),
                 environment=json.loads((folder / "environment.json").read_text()),
+                probes=pq.read_table(folder / "probes.parquet").to_pylist(),
             )
         except (OSError, ValueError, KeyError) as error:  # pyarrow's and json's errors are ValueErrors
             raise ValueError(
@@ -145,6 +148,12 @@ def _cpu_name() -> str:
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor()
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    """Rows as columns; what a row does not have (a score that only the last one has) is null there."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: [row.get(name) for row in rows] for name in names})
 
 
 def _write_parquet(path: Path, table: pa.Table) -> None:

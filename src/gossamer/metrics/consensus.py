@@ -15,13 +15,12 @@ def consensus_distance(replicas: Tensor) -> Tensor:
     1.0
     """
     mean = replicas.mean(0)
-    return relative_consensus((replicas - mean).flatten(1).square().sum(1), mean.square().sum())
+    return relative_consensus((replicas - mean).flatten(1).square().sum(1).mean(0), mean.square().sum())
 
 
-def relative_consensus(square_distances: Tensor, square_norm: Tensor) -> Tensor:
-    """The same from its parts: squared distances to the mean `[N, ...]` and the mean's squared norm `[...]`.
+def relative_consensus(spread: Tensor, square_norm: Tensor) -> Tensor:
+    """The same from its parts: the mean over replicas of the squared distances, and the mean's squared norm.
 
     Zero where all replicas agree, even on zero; infinite where they disagree about a mean of zero.
     """
-    spread = square_distances.mean(0)
     return (spread / square_norm).where(spread > 0, spread)
