@@ -1,21 +1,19 @@
 """Every model as the stacked engine runs it: replicas in one `vmap` are what they would be alone."""
 
-from collections.abc import Callable
-from functools import partial
-
 import pytest
 import torch
 from small_models import SMALL, N, batch
-from torch import Tensor, nn
-from torch.func import functional_call, grad, stack_module_state, vmap
+from torch import nn
+from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from gossamer.engines.stacked_gradient import Gradient, Layout, StackedGradient
 from gossamer.tasks import TASKS
 
 
-def replicas(name: str, dtype: torch.dtype) -> list[nn.Module]:
-    """N models from different starts, in training but without dropout, whose random numbers could not agree."""
-    models = []
+def gradient(name: str, dtype: torch.dtype, *, compute: torch.dtype | None = None, one_by_one: bool) -> Gradient:
+    """Of N models from different starts, in training but without dropout, whose random numbers could not agree."""
+    flats, buffers = [], []
     for seed in range(N):
         torch.manual_seed(seed)
         model = SMALL[name]().to(dtype)
@@ -24,104 +22,45 @@ def replicas(name: str, dtype: torch.dtype) -> list[nn.Module]:
                 module.p = 0.0
             if isinstance(module, _BatchNorm):
                 nn.init.normal_(module.weight)  # none zero: every layer takes part
-        models.append(model)
-    return models
-
-
-State = dict[str, Tensor]
-
-
-def loss_of_one(
-    name: str,
-    model: nn.Module,
-    dtype: torch.dtype | None,
-    trained: State,
-    buffers: State,
-    inputs: Tensor,
-    targets: Tensor,
-) -> tuple[Tensor, State]:
-    """The loss and the new buffers; with `dtype`, computed in it, but for batch norm."""
-    kept = {
-        f"{prefix}.{parameter}"
-        for prefix, module in model.named_modules()
-        if isinstance(module, _BatchNorm)
-        for parameter in ("weight", "bias")
-    }
-    if dtype is not None:
-        trained = {key: value if key in kept else value.to(dtype) for key, value in trained.items()}
-        inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
-    everything = {**trained, **buffers}
-    said = functional_call(model, everything, (inputs,))
-    if dtype is not None:
-        said = said.float()
-    return TASKS[name].loss(said, targets), {key: everything[key] for key in buffers}
-
-
-def alone(name: str, models: list[nn.Module], inputs: Tensor, targets: Tensor, dtype: torch.dtype | None) -> State:
-    """Stacked gradients and buffers of models that are trained one by one."""
-    found: list[State] = []
-    for model, x, y in zip(models, inputs, targets, strict=True):
-        trained, buffers = dict(model.named_parameters()), {key: value.clone() for key, value in model.named_buffers()}
-        loss, buffers = loss_of_one(name, model, dtype, trained, buffers, x, y)
-        gradients = torch.autograd.grad(loss, list(trained.values()))
-        found.append({**dict(zip(trained, gradients, strict=True)), **buffers})
-    return {key: torch.stack([state[key] for state in found]) for key in found[0]}
-
-
-def stacked(name: str, models: list[nn.Module], inputs: Tensor, targets: Tensor, dtype: torch.dtype | None) -> State:
-    """The same with all replicas in one call, backward outside of it."""
-    trained, buffers = stack_module_state(models)
-    losses, after = vmap(partial(loss_of_one, name, models[0], dtype))(trained, buffers, inputs, targets)
-    gradients = torch.autograd.grad(losses.sum(), list(trained.values()))
-    return {**dict(zip(trained, gradients, strict=True)), **after}
-
-
-def stacked_gradients(
-    name: str, models: list[nn.Module], inputs: Tensor, targets: Tensor, dtype: torch.dtype | None
-) -> State:
-    """The same with the gradient taken inside."""
-    trained, buffers = stack_module_state(models)
-    trained = {key: value.detach() for key, value in trained.items()}
-    gradients, after = vmap(grad(partial(loss_of_one, name, models[0], dtype), has_aux=True))(
-        trained, buffers, inputs, targets
+        flats.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+        buffers.append(dict(model.named_buffers()))
+    layout = Layout(*zip(*((name, p.shape) for name, p in model.named_parameters()), strict=True))
+    inputs, targets = batch(name)
+    found = StackedGradient(model, TASKS[name].loss, [layout], compute=compute, one_by_one=one_by_one)
+    return found(
+        [torch.stack(flats)],
+        {},
+        {key: torch.stack([of_one[key] for of_one in buffers]) for key in buffers[0]},
+        inputs.to(dtype) if inputs.is_floating_point() else inputs,
+        targets,
     )
-    return {**gradients, **after}
 
 
 def test_every_task_is_here() -> None:
     assert set(SMALL) == set(TASKS)
 
 
-@pytest.mark.parametrize("way", [stacked, stacked_gradients])
 @pytest.mark.parametrize("name", SMALL)
-def test_stacked_gradients_and_buffers_are_those_of_separate_models(name: str, way: Callable[..., State]) -> None:
-    models = replicas(name, torch.float64)
-    inputs, targets = batch(name)
-    inputs = inputs.double() if inputs.is_floating_point() else inputs
-    expected, found = alone(name, models, inputs, targets, None), way(name, models, inputs, targets, None)
-    assert set(found) == set(expected)
-    assert all(expected[key].abs().sum() > 0 for key, _ in models[0].named_parameters() if "key.bias" not in key)
-    for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-8, atol=1e-10, msg=lambda m, key=key: f"{key}: {m}")
+def test_stacked_gradients_and_buffers_are_those_of_separate_models(name: str) -> None:
+    alone, stacked = (gradient(name, torch.float64, one_by_one=way) for way in (True, False))
+    assert (alone.flats[0] != 0).any(1).all()
+    torch.testing.assert_close(stacked.flats[0], alone.flats[0], rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(stacked.losses, alone.losses, rtol=1e-12, atol=0)
+    assert set(stacked.buffers) == set(alone.buffers)
+    for key, buffer in alone.buffers.items():
+        torch.testing.assert_close(stacked.buffers[key], buffer, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("way", [stacked, stacked_gradients])
 @pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.half])
-def test_in_bfloat16_gradients_are_those_of_separate_models_and_near_the_exact_ones(
-    name: str, way: Callable[..., State]
-) -> None:
-    models = replicas(name, torch.float32)
-    inputs, targets = batch(name)
-    exact, half = (alone(name, models, inputs, targets, dtype) for dtype in (None, torch.bfloat16))
-    found = way(name, models, inputs, targets, torch.bfloat16)
-    trained = [key for key, _ in models[0].named_parameters()]
-    assert all(found[key].dtype == torch.float32 for key in found if "num_batches" not in key)
-    for replica in range(N):
-        ours, alike, near = (
-            torch.cat([state[key][replica].flatten() for key in trained]) for state in (found, half, exact)
-        )
-        assert torch.cosine_similarity(ours, alike, dim=0) > 0.999
-        assert torch.cosine_similarity(ours, near, dim=0) > 0.9
+def test_in_bfloat16_gradients_are_those_of_separate_models_and_near_the_exact_ones(name: str) -> None:
+    alone, stacked = (
+        gradient(name, torch.float32, compute=torch.bfloat16, one_by_one=way).flats[0] for way in (True, False)
+    )
+    exact = gradient(name, torch.float32, one_by_one=False)
+    assert stacked.dtype == torch.float32
+    assert torch.cosine_similarity(stacked, alone, dim=1).min() > 0.999
+    assert torch.cosine_similarity(stacked, exact.flats[0], dim=1).min() > 0.9
+    assert all(buffer.dtype != torch.bfloat16 for buffer in exact.buffers.values())
 
 
 @pytest.mark.parametrize("name", list(TASKS))

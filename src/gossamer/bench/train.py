@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from gossamer.engines import Engine, StackedEngine, SynchronousEngine
+from gossamer.engines import Engine, StackedEngine, StackedGradient, SynchronousEngine
+from gossamer.tasks import compute_dtype
 
 from .checkpoint import Checkpoints
 from .evaluation import evaluate
@@ -20,6 +22,13 @@ from .outcome import Outcome, Row
 from .white_box import WhiteBox
 
 OnEpoch = Callable[[Run, Row], None]
+
+_COMPILED: dict[tuple[Any, ...], StackedGradient] = {}
+"""The computation of the last run that compiled one: the next run with the same spares itself a minute."""
+
+
+def _computation(run: Run) -> tuple[Any, ...]:
+    return run.task, run.workers, run.batch_size, run.device
 
 
 def num_threads(run: Run) -> int:
@@ -36,7 +45,7 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
     model = task.model()
     algorithm, schedule = make_algorithm(run.algorithm), run.schedule()
     if group is None:
-        return StackedEngine(
+        engine = StackedEngine(
             model,
             lambda parameters: task.optimizer(parameters, run.lr),
             num_replicas=run.workers,
@@ -44,7 +53,14 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
             schedule=schedule,
             loss=task.loss,
             device=run.device,
+            compute=compute_dtype(task, run.device),
+            compiled=run.compiled,
+            gradient=_COMPILED.get(_computation(run)),
         )
+        if run.compiled:
+            _COMPILED.clear()  # what another task or size has compiled is not needed again
+            _COMPILED[_computation(run)] = engine.gradient
+        return engine
     torch.manual_seed(run.seed * run.workers + group.rank())  # from here on each replica draws numbers of its own
     optimizer = task.optimizer(model.parameters(), run.lr)
     return SynchronousEngine(model, optimizer, algorithm=algorithm, schedule=schedule, group=group, loss=task.loss)
@@ -111,7 +127,7 @@ def train_epoch(run: Run, engine: Engine, feed: Feed, epoch: int) -> Tensor:
                 decay=run.decay,
             )
         )
-        losses.append(engine.step(inputs, targets).clone())  # the next step may be free to write over it
+        losses.append(engine.step(inputs, targets))
     return engine.gather(torch.stack(losses, 1)).cpu()
 
 

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from . import cifar10
-from ._batch_norm import BatchNorm2d
 from ._images import NUM_DRAWS
 from ._optimizers import sgd
 from ._task import Task, top1
@@ -19,9 +18,9 @@ class _Layer(nn.Module):
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
-        self.norm1 = BatchNorm2d(channels)
+        self.norm1 = nn.BatchNorm2d(channels)
         self.conv1 = nn.Conv2d(channels, 4 * growth, 1, bias=False)
-        self.norm2 = BatchNorm2d(4 * growth)
+        self.norm2 = nn.BatchNorm2d(4 * growth)
         self.conv2 = nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,7 +34,7 @@ class _Transition(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.norm = BatchNorm2d(channels)
+        self.norm = nn.BatchNorm2d(channels)
         self.conv = nn.Conv2d(channels, channels // 2, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -57,7 +56,7 @@ class DenseNet(nn.Module):
                 layers.append(_Transition(channels))
                 channels //= 2
         self.features = nn.Sequential(*layers)
-        self.norm = BatchNorm2d(channels)
+        self.norm = nn.BatchNorm2d(channels)
         self.out = nn.Linear(channels, num_classes)
         start_convolutions(self)
 

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from . import cifar10
-from ._batch_norm import BatchNorm2d
 from ._images import NUM_DRAWS
 from ._optimizers import sgd
 from ._task import Task, top1
@@ -16,7 +15,7 @@ Norm = Callable[[int], nn.Module]
 
 
 def batch_norm(channels: int) -> nn.Module:
-    return BatchNorm2d(channels)
+    return nn.BatchNorm2d(channels)
 
 
 def group_norm(channels: int) -> nn.Module:

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from . import imagenet
-from ._batch_norm import BatchNorm2d
 from ._images import NUM_DRAWS
 from ._optimizers import sgd
 from ._task import Task, top1
@@ -19,15 +18,15 @@ class _Bottleneck(nn.Module):
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, width, 1, bias=False)
-        self.norm1 = BatchNorm2d(width)
+        self.norm1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
-        self.norm2 = BatchNorm2d(width)
+        self.norm2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
-        self.norm3 = BatchNorm2d(4 * width)
+        self.norm3 = nn.BatchNorm2d(4 * width)
         self.shortcut: nn.Module = nn.Identity()
         if channels != 4 * width:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(channels, 4 * width, 1, stride=stride, bias=False), BatchNorm2d(4 * width)
+                nn.Conv2d(channels, 4 * width, 1, stride=stride, bias=False), nn.BatchNorm2d(4 * width)
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,7 +41,7 @@ class ResNetForImageNet(nn.Module):
     def __init__(self, *, stages: tuple[int, ...] = (3, 4, 6, 3), width: int = 64) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
-        self.norm = BatchNorm2d(width)
+        self.norm = nn.BatchNorm2d(width)
         blocks: list[_Bottleneck] = []
         channels = width
         for stage, num_blocks in enumerate(stages):

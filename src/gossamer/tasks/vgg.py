@@ -6,7 +6,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from . import cifar10
-from ._batch_norm import BatchNorm2d
 from ._images import NUM_DRAWS
 from ._optimizers import sgd
 from ._task import Task, top1
@@ -21,7 +20,7 @@ def vgg(stages: tuple[tuple[int, ...], ...] = _STAGES, num_classes: int = 10) ->
     channels = 3
     for stage in stages:
         for width in stage:
-            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), BatchNorm2d(width), nn.ReLU()]
+            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
             channels = width
         layers.append(nn.MaxPool2d(2))
     net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels, num_classes))
