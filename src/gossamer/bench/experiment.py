@@ -179,11 +179,6 @@ class Experiment:
 
     def _check_shards(self) -> None:
         """Whether the data are there, and can be dealt out as asked."""
-        if TASKS[self.task].needs_data and self.data is None:
-            raise ValueError(
-                f"the task {self.task!r} does not bring its data along: give the folder with --data; "
-                "`gossamer tasks` says what must be in it"
-            )
         dataset, most = self.dataset(), max(self.sizes)
         if most > dataset.num_train:
             raise ValueError(

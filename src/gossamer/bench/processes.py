@@ -38,8 +38,9 @@ _SAID_IN_A_SENTENCE: tuple[type[Exception], ...] = (*FORESEEN, ValueError)
 _TIMEOUT = timedelta(minutes=5)
 _PATIENCE_S = 10.0
 """For a child that was told to end; then it is killed."""
-_PRELOAD = ["gossamer.bench.launch"]
-"""Imported once by the fork server, with torch; the children inherit it and start in a fraction of a second."""
+_PRELOAD = ["gossamer.bench.launch", "torch._dynamo"]
+"""Imported once by the fork server, with torch and what the first optimizer of a process would import; the children
+inherit it and start in a fraction of a second."""
 
 
 class WorkerFailed(RuntimeError):
