@@ -40,7 +40,7 @@ def test_no_sample_twice_and_none_invented(alpha: float | None, workers: int) ->
     shards = dealt(alpha, workers=workers)
     assert shards.shape == (workers, 50_000 // workers)
     assert len(shards.unique()) == shards.numel()
-    assert 0 <= shards.min()
+    assert shards.min() >= 0
     assert shards.max() < 50_000
 
 
@@ -108,7 +108,7 @@ def test_draws_are_uniform_and_of_their_own() -> None:
     made = draws(3, workers=50, steps=10, batch_size=8, seed=0, epoch=0)
     assert made.shape == (10, 50, 8, 3)
     assert made.dtype == torch.float32
-    assert 0 <= made.min()
+    assert made.min() >= 0
     assert made.max() < 1
     assert made.mean() == pytest.approx(0.5, abs=0.01)
     assert made.var() == pytest.approx(1 / 12, rel=0.03)

@@ -389,7 +389,7 @@ def test_jobs_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
 def test_jobs_that_cannot_work_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="jobs=0: must be 1 or more"):
         run(TINY, tmp_path, jobs=0)
-    with pytest.raises(ValueError, match="processes engine .* one run at a time; leave --jobs out"):
+    with pytest.raises(ValueError, match=r"processes engine .* one run at a time; leave --jobs out"):
         run(ON_PROCESSES, tmp_path, jobs=2)
     greedy = dataclasses.replace(tasks.TASKS["digits"], cpu_threads=os.cpu_count() or 1)
     monkeypatch.setitem(tasks.TASKS, "digits", greedy)

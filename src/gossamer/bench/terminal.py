@@ -18,6 +18,10 @@ from .sweep import Results
 
 _ROUNDING = 1e-15
 """What is below is rounding, not a distance."""
+_DISPENSABLE = ("\nat end", "worst\nreplica", "peak\nrate", "Gini of\nnorms", "mean\nreplica")
+"""Columns that are left out, in this order, where the terminal is too narrow; the report has them all."""
+_LONGEST_GRAPH = 30
+"""Letters up to which the name of a graph stays on one line."""
 
 
 class Progress:
@@ -73,8 +77,23 @@ class Progress:
 
 def print_table(results: Results) -> None:
     """Final numbers by graph, size and rule, and where the report is."""
+    console = Console()
+    console.print(_table(results, console.width))
+    console.print(
+        "Accuracy in %, mean ± standard deviation over seeds. Consensus distance of replicas and Gini coefficient of "
+        "their tensors' norms: before mixing, mean over the training.",
+        style="dim",
+    )
+    console.print(f"report: [bold]{results.report}[/bold]", soft_wrap=True)
+
+
+def _table(results: Results, width: int) -> Table:
     rows = results.summary
-    columns = _columns(rows)
+    columns = {heading: [cell(row) for row in rows] for heading, cell in _columns(rows).items()}
+    graphs = [row["graph"] for row in rows]
+    for heading in _DISPENSABLE:
+        if min(_width("graph", graphs), _LONGEST_GRAPH) + sum(1 + _width(*each) for each in columns.items()) > width:
+            columns.pop(heading, None)
     table = Table(title=_title(results), title_justify="left", box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("\ngraph", overflow="fold", min_width=11)
     for heading in columns:
@@ -82,15 +101,12 @@ def print_table(results: Results) -> None:
     for i, row in enumerate(rows):
         if i and _block(row) != _block(rows[i - 1]):
             table.add_section()
-        table.add_row(row["graph"], *(cell(row) for cell in columns.values()))
-    console = Console()
-    console.print(table)
-    console.print(
-        "Accuracy in %, mean ± standard deviation over seeds. Consensus distance of replicas and Gini coefficient of "
-        "their tensors' norms: before mixing, mean over the training.",
-        style="dim",
-    )
-    console.print(f"report: [bold]{results.report}[/bold]", soft_wrap=True)
+        table.add_row(row["graph"], *(cells[i] for cells in columns.values()))
+    return table
+
+
+def _width(heading: str, cells: list[str]) -> int:
+    return max(len(line) for text in (heading, *cells) for line in text.split("\n"))
 
 
 # ---- names -----------------------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ def ada(workers: int, epochs: int, *, share: float, k0: int | None = None, k_min
     >>> ada(96, 60, share=0.75, k0=32, k_min=8)
     'ada:k0=32:gamma=0.5333:k_min=8'
     """
+    if epochs < 1:
+        raise ValueError(f"epochs={epochs}: must be 1 or more")
     start = workers - 1 if k0 is None else k0
     settings = {"k0": k0, "gamma": f"{(start - k_min) / (share * epochs):.4g}", "k_min": None if k_min == 2 else k_min}
     return ":".join(["ada", *(f"{key}={value}" for key, value in settings.items() if value is not None)])
