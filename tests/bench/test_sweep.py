@@ -320,8 +320,7 @@ def test_several_runs_with_groups_on_the_same_processes(tmp_path: Path) -> None:
 
 
 def test_jobs_give_the_same_numbers(tmp_path: Path) -> None:
-    experiment = dataclasses.replace(TINY, seeds=2)
-    alone, together = run(experiment, tmp_path / "alone"), run(experiment, tmp_path / "together", jobs=2)
+    alone, together = run(TINY, tmp_path / "alone"), run(TINY, tmp_path / "together", jobs=2)
     assert rows(together) == rows(alone)
     for folder in (each.run.folder for each in alone.runs):
         norms = [pq.read_table(results.folder / folder / "norms.parquet") for results in (alone, together)]
@@ -331,7 +330,7 @@ def test_jobs_give_the_same_numbers(tmp_path: Path) -> None:
 
 def test_jobs_run_at_the_same_time_and_tell_of_it(tmp_path: Path) -> None:
     events: list[Event] = []
-    run(dataclasses.replace(TINY, epochs=20), tmp_path, events.append, jobs=2)
+    run(dataclasses.replace(TINY, epochs=6), tmp_path, events.append, jobs=2)
     at_once = most = 0
     for event in events:
         at_once += isinstance(event, RunStarted) - isinstance(event, RunDone)
@@ -340,7 +339,7 @@ def test_jobs_run_at_the_same_time_and_tell_of_it(tmp_path: Path) -> None:
     assert not multiprocessing.active_children()
     for each in TINY.runs():
         story = [type(e) for e in events if not isinstance(e, SweepStarted) and e.run.label == each.label]
-        assert story == [RunStarted, *[EpochDone] * 20, RunDone]
+        assert story == [RunStarted, *[EpochDone] * 6, RunDone]
 
 
 def test_a_killed_job_stops_the_sweep_and_finished_runs_are_kept(tmp_path: Path) -> None:
@@ -349,12 +348,12 @@ def test_a_killed_job_stops_the_sweep_and_finished_runs_are_kept(tmp_path: Path)
             for child in multiprocessing.active_children():
                 os.kill(child.pid or 0, signal.SIGKILL)
 
-    experiment = dataclasses.replace(TINY, epochs=12)
+    experiment = dataclasses.replace(TINY, epochs=6)
     with pytest.raises(WorkerFailed, match=r"the process that trains \S+-n32-sqrt-seed0 died with exit code -9"):
         run(experiment, tmp_path / "killed", kill_after_the_first_run, jobs=2)
     assert not multiprocessing.active_children()
     done = [file.parent.name for file in (tmp_path / "killed").glob("*/*/outcome.json")]
-    assert len(done) == 1
+    assert 1 <= len(done) < 3  # the second may have sent its results just before
     trained: list[Event] = []
     resumed = run(experiment, tmp_path / "killed", trained.append, jobs=2)
     assert {event.run.folder for event in trained if isinstance(event, RunStarted)}.isdisjoint(done)
