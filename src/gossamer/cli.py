@@ -167,7 +167,8 @@ def _data_of(task: "Task") -> str:
     try:
         task.load(None)
     except ValueError as error:
-        return str(error)
+        _, _, remedy = str(error).partition(": ")
+        return remedy or str(error)
     return "needs --data DIR"
 
 

@@ -58,11 +58,8 @@ def test_what_is_on_disk(tmp_path: Path) -> None:
     assert "torch" in json.loads((folder / "environment.json").read_text())["versions"]
     assert json.loads((folder / "outcome.json").read_text())["status"] == "finished"
     assert pq.read_table(folder / "epochs.parquet").num_rows == 3
-    norms = pq.read_table(folder / "norms.parquet").to_pydict()
-    num_probes, num_tensors = len(set(norms["step"])), len(set(norms["tensor"]))
-    assert (num_probes, num_tensors, len(set(norms["replica"]))) == (9, 10, 32)
-    assert len(norms["norm"]) == num_probes * num_tensors * 32
-    assert pq.read_table(folder / "tensors.parquet").num_rows == num_probes * num_tensors
+    tensors = pq.read_table(folder / "tensors.parquet").to_pydict()
+    assert (len(set(tensors["step"])), len(set(tensors["tensor"])), len(tensors["gini"])) == (9, 10, 90)
     assert not list(results.folder.rglob("*.part"))
     assert not list(results.folder.rglob("checkpoint*"))
 
@@ -186,7 +183,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_there_is(tmp_path
     assert [result.status for result in results.runs] == ["diverged"] * 3
     assert all("the loss of replica" in result.reason for result in results.runs)
     assert all("at step" in result.reason for result in results.runs)
-    assert pq.read_table(results.folder / "ring-n32-sqrt-seed0" / "norms.parquet").num_rows > 0
+    assert pq.read_table(results.folder / "ring-n32-sqrt-seed0" / "tensors.parquet").num_rows > 0
     assert results.summary[1]["accuracy"] is None
     assert results.report.exists()
 
@@ -323,8 +320,8 @@ def test_jobs_give_the_same_numbers(tmp_path: Path) -> None:
     alone, together = run(TINY, tmp_path / "alone"), run(TINY, tmp_path / "together", jobs=2)
     assert rows(together) == rows(alone)
     for folder in (each.run.folder for each in alone.runs):
-        norms = [pq.read_table(results.folder / folder / "norms.parquet") for results in (alone, together)]
-        assert norms[0].equals(norms[1])
+        inside = [pq.read_table(results.folder / folder / "tensors.parquet") for results in (alone, together)]
+        assert inside[0].equals(inside[1])
     assert together.summary == alone.summary
 
 
