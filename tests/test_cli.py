@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,7 +15,8 @@ import pytest
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.cli import main
-from gossamer.tasks import TASKS
+from gossamer.recipes import RECIPES
+from gossamer.tasks import TASKS, Dataset
 from gossamer.topologies import names
 from worlds import group_lives
 
@@ -69,21 +70,41 @@ def test_graphs_lists_all_names(gossamer: Gossamer) -> None:
     assert all(name in done.stdout for name in names())
 
 
-@pytest.mark.parametrize("command", [(), ("topo",), ("bench",), ("graphs",)])
+def test_tasks_and_recipes_are_listed(gossamer: Gossamer) -> None:
+    for command, table in (("tasks", TASKS), ("recipes", RECIPES)):
+        done = gossamer(command)
+        assert done.returncode == 0
+        assert all(name in done.stdout for name in table)
+
+
+def test_a_task_without_data_says_what_its_folder_must_hold(
+    gossamer: Gossamer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(data: Path | None) -> Dataset:
+        raise ValueError("task 'words' needs data: give --data DIR with words.txt in it")
+
+    monkeypatch.setitem(TASKS, "words", replace(TASKS["digits"], name="words", load=load, needs_data=True))
+    assert "give --data DIR with words.txt in it" in gossamer("tasks").stdout
+    done = gossamer("bench", "--task", "words")
+    assert done.returncode == 2
+    assert "give --data DIR with words.txt in it" in done.stderr
+
+
+@pytest.mark.parametrize("command", [(), ("topo",), ("bench",), ("graphs",), ("tasks",), ("recipes",), ("report",)])
 def test_help(gossamer: Gossamer, command: tuple[str, ...]) -> None:
     done = gossamer(*command, "--help")
     assert done.returncode == 0
     assert "Usage" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["topo", "bench"])
+@pytest.mark.parametrize("command", ["topo", "bench", "report"])
 def test_help_has_examples(gossamer: Gossamer, command: str) -> None:
     assert "gossamer " in gossamer(command, "--help").stdout.split("Example")[1]
 
 
-def test_help_names_tasks_and_algorithms(gossamer: Gossamer) -> None:
+def test_help_names_algorithms_and_where_the_other_names_are(gossamer: Gossamer) -> None:
     said = gossamer("bench", "--help").stdout
-    assert all(name in said for name in (*ALGORITHMS, *TASKS))
+    assert all(name in said for name in (*ALGORITHMS, "gossamer tasks", "gossamer recipes"))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +132,27 @@ def test_help_names_tasks_and_algorithms(gossamer: Gossamer) -> None:
         (("bench", "--engine", "magic"), "'magic'"),
         (("bench", "--device", "tpux"), "'tpux'"),
         (("bench", "--workers", "13", "--graphs", "torus"), "13"),
+        (("bench", "--workers", "12,x"), "--workers 12,x: give a whole number"),
+        (("bench", "--workers", ","), "no number of workers"),
+        (("bench", "--workers", "8,2000"), "2000 workers cannot share the 1437"),
+        (("bench", "--workers", "8,16", "--engine", "processes"), "one number of workers, not 2"),
+        (("bench", "--lr-rule", "sqrt,cubic"), "unknown learning-rate rule 'cubic'"),
+        (("bench", "--decay", "linear"), "unknown decay 'linear'"),
+        (("bench", "--lr", "-1"), "lr=-1"),
+        (("bench", "--alpha", "0"), "alpha=0"),
+        (("bench", "--warmup", "nan"), "warmup_epochs=nan"),
+        (("bench", "--batch-size", "100", "--workers", "16"), "each of 16 workers has only 89"),
+        (("bench", "--probe-every", "0"), "probe_every=0"),
+        (("bench", "--jobs", "0"), "jobs=0"),
+        (("bench", "--jobs", "2", "--engine", "processes"), "leave --jobs out"),
+        (("bench", "--miniature"), "--recipe"),
+        (("bench", "--recipe", "ada-97"), "did you mean 'ada-96'"),
+        (("bench", "--recipe", "scale", "--graphs", "ring"), "'scale' sets --graphs itself"),
+        (("bench", "--recipe", "scale", "--miniature", "--lr-rule", "none", "--warmup", "1"), "--lr-rule, --warmup"),
+        (("bench", "--recipe", "scale", "--miniature", "--task", "digits"), "--task"),
+        (("bench", "--recipe", "ada-96", "--task", "lstn"), "did you mean 'lstm'"),
+        (("bench", "--recipe", "ada-1008", "--miniature", "--epochs", "0"), "epochs=0"),
+        (("bench", "--recipe", "ada-96", "--miniature", "--seeds", "0"), "seeds=0"),
         (("topo", "ring", "--draw", "ring.png"), ".svg"),
     ],
 )
@@ -145,6 +187,32 @@ def test_bench_json_is_json_and_nothing_else(gossamer: Gossamer, tmp_path: Path)
     assert 0 < rows["ring"]["accuracy"] <= 1
 
 
+def test_options_reach_the_runs(gossamer: Gossamer, tmp_path: Path) -> None:
+    settings = ("--graphs", "ring", "--workers", "8,16", "--seeds", "1", "--epochs", "1", "--batch-size", "8")
+    rates = ("--lr", "0.2", "--lr-rule", "linear,none", "--decay", "step", "--warmup", "0.5", "--alpha", "0.3")
+    done = gossamer("bench", *settings, *rates, "--probe-every", "4", "--jobs", "2", "--out", str(tmp_path), "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert [(row["graph"], row["workers"], row["lr_rule"]) for row in said["rows"]] == [
+        (graph, size, rule) for size in (8, 16) for rule in ("linear", "none") for graph in ("all-reduce", "ring")
+    ]
+    config = json.loads((Path(said["folder"]) / "ring-n16-linear-seed0" / "config.json").read_text())
+    expected = {"batch_size": 8, "lr": 0.4, "decay": "step", "warmup_epochs": 0.5, "alpha": 0.3, "probe_every": 4}
+    assert expected.items() <= config.items()
+
+
+def test_the_table_names_sizes_and_rules_where_they_differ(gossamer: Gossamer, tmp_path: Path) -> None:
+    tiny = ("--graphs", "ring", "--seeds", "1", "--epochs", "1", "--out", str(tmp_path))
+    several = gossamer("bench", *tiny, "--workers", "16,32", "--lr-rule", "sqrt,none").stdout
+    assert "16 and 32 workers" in several
+    for rule in ("sqrt", "none"):
+        for size in ("16", "32"):
+            assert any(line.split()[:3] == ["ring", size, rule] for line in several.splitlines())
+    one = gossamer("bench", *tiny, "--workers", "32").stdout
+    assert "workers" not in one.splitlines()[2]
+    assert "sqrt" not in one
+
+
 def test_an_unwritable_folder(gossamer: Gossamer, tmp_path: Path) -> None:
     blocked = tmp_path / "a-file"
     blocked.write_text("not a folder")
@@ -155,23 +223,11 @@ def test_an_unwritable_folder(gossamer: Gossamer, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("engine", ["stacked", "processes"])
-def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(engine: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "gossamer",
-        "bench",
-        "--engine",
-        engine,
-        "--workers",
-        "4",
-        "--epochs",
-        "500",
-        "--json",
-    ]
+@pytest.mark.parametrize("how", [(), ("--engine", "processes"), ("--jobs", "2")], ids=["stacked", "processes", "jobs"])
+def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(how: tuple[str, ...], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gossamer", "bench", "--workers", "4", "--epochs", "500", "--json"]
     running = subprocess.Popen(
-        [*command, "--out", str(tmp_path)],
+        [*command, *how, "--out", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -191,3 +247,26 @@ def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(engine: str, tmp_path: 
     while group_lives(running.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not group_lives(running.pid)
+
+
+def test_results_of_several_experiments_in_one_report(gossamer: Gossamer, tmp_path: Path) -> None:
+    pytest.importorskip("gossamer.bench.joined")
+    for workers in ("16", "32"):
+        gossamer(
+            "bench", "--graphs", "ring", "--workers", workers, "--seeds", "1", "--epochs", "1", "--out", str(tmp_path)
+        )
+    page, table = tmp_path / "all.html", tmp_path / "all.csv"
+    folders = [str(folder) for folder in tmp_path.glob("digits-*")]
+    done = gossamer("report", *folders, "--out", str(page), "--csv", str(table))
+    assert done.returncode == 0, done.stderr
+    assert str(page) in done.stdout.replace("\n", "")
+    assert page.exists()
+    assert len(table.read_text().splitlines()) > 2
+
+
+@pytest.mark.parametrize(("option", "file"), [("--out", "page.pdf"), ("--csv", "table.xlsx")])
+def test_a_report_of_another_kind_is_refused(gossamer: Gossamer, option: str, file: str, tmp_path: Path) -> None:
+    pytest.importorskip("gossamer.bench.joined")
+    done = gossamer("report", str(tmp_path), option, file)
+    assert done.returncode == 2
+    assert f"{option} {file}: give a file that ends in" in done.stderr

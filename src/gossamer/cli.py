@@ -1,4 +1,4 @@
-"""The command line: `gossamer topo`, `gossamer bench`. Thin: it parses, calls and prints."""
+"""The command line: `gossamer topo`, `gossamer bench`, `gossamer report`. Thin: it parses, calls and prints."""
 
 import json
 import sys
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from gossamer.bench import Experiment, Results
+    from gossamer.tasks import Task
     from gossamer.topologies import Schedule
 
 app = typer.Typer(
@@ -127,88 +129,280 @@ def _in_words(key: str, value: Any) -> str:
 @app.command()
 def graphs() -> None:
     """List the graphs and schedules there are."""
+    from gossamer import topologies
+
+    _print_names({name: topologies.describe(name) for name in topologies.names()})
+
+
+@app.command()
+def tasks() -> None:
+    """List the tasks there are, and what the folder of their data must hold."""
+    from gossamer.tasks import TASKS
+
+    _print_names({name: f"{task.summary}\n[dim]{_data_of(task)}[/dim]" for name, task in TASKS.items()})
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes: published comparisons that `gossamer bench --recipe NAME` makes again."""
+    from gossamer.recipes import RECIPES
+
+    _print_names({name: recipe.summary for name, recipe in RECIPES.items()})
+
+
+def _print_names(lines: dict[str, str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from gossamer import topologies
-
     table = Table(show_header=False, box=None, padding=(0, 2))
-    for name in topologies.names():
-        table.add_row(f"[bold]{name}[/bold]", topologies.describe(name))
+    for name, line in lines.items():
+        table.add_row(f"[bold]{name}[/bold]", line)
     Console().print(table)
+
+
+def _data_of(task: "Task") -> str:
+    """Where its data come from: a task that needs a folder says what must be in it when it gets none."""
+    if not task.needs_data:
+        return "brings its data along"
+    try:
+        task.load(None)
+    except ValueError as error:
+        _, _, remedy = str(error).partition(": ")
+        return remedy or str(error)
+    return "needs --data DIR"
 
 
 # ---- bench ----------------------------------------------------------------------------------------------------
 
+_COMPARE, _RATE, _INSIDE = "What to compare", "Learning rate", "Data and measurements"
+_RUN, _RECIPE = "Where and how it runs", "Published comparisons"
+
+
+def _option(panel: str, help: str, *names: str, default: str | bool = False) -> Any:
+    """An option whose default is not in the signature: None there means that the user did not say."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=default)
+
 
 @app.command(
-    epilog="Examples: gossamer bench · gossamer bench --graphs ring,torus,base-2 --seeds 5 · "
-    "gossamer bench --engine processes --workers 8 --seeds 1 · "
+    epilog="Examples:\n\n"
+    "gossamer bench\n\n"
+    "gossamer bench --graphs ring,torus,base-2 --workers 8,16,32 --seeds 5 --jobs 2\n\n"
+    "gossamer bench --task resnet20 --data ~/data --workers 96 --lr-rule linear,sqrt\n\n"
+    "gossamer bench --recipe ada-96 --miniature\n\n"
+    "gossamer bench --engine processes --workers 8 --seeds 1\n\n"
     "torchrun --nproc-per-node 4 -m gossamer bench --engine processes"
 )
 def bench(
-    task: Annotated[str, typer.Option(help="What to train.")] = "digits",
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", "-n", help="Replicas of the model; 16, or as many as torchrun made, when not given."),
-    ] = None,
+    task: Annotated[str | None, _option(_COMPARE, "What to train; see `gossamer tasks`.", default="digits")] = None,
     graphs: Annotated[
-        str, typer.Option(help="Graphs to compare, separated by commas; see `gossamer graphs`.")
-    ] = "complete,exponential,torus,ring,ada",
-    algorithm: Annotated[
-        str, typer.Option(help="all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped or local-sgd:every=8.")
-    ] = "d-psgd",
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the data; the task's own number when not given.")
+        str | None,
+        _option(
+            _COMPARE,
+            "Graphs, separated by commas; see `gossamer graphs`.",
+            default="complete,exponential,torus,ring,ada",
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How often to repeat each training.")] = 3,
+    workers: Annotated[
+        str | None,
+        _option(
+            _COMPARE,
+            "Replicas of the model; several numbers, as in 12,24,48, to compare sizes.",
+            "--workers",
+            "-n",
+            default="16, or as many as torchrun made",
+        ),
+    ] = None,
+    algorithm: Annotated[
+        str | None,
+        _option(_COMPARE, "all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped or local-sgd:every=8.", default="d-psgd"),
+    ] = None,
+    epochs: Annotated[int | None, _option(_COMPARE, "Passes over the data.", default="the task's own")] = None,
+    seeds: Annotated[int | None, _option(_COMPARE, "How often to repeat each training.", default="3")] = None,
+    recipe: Annotated[
+        str | None,
+        _option(_RECIPE, "Make a published comparison again, by name; see `gossamer recipes`. It sets most options."),
+    ] = None,
+    miniature: Annotated[
+        bool, _option(_RECIPE, "The recipe on the digits with few workers: under a minute on a laptop.", "--miniature")
+    ] = False,
+    lr: Annotated[
+        float | None, _option(_RATE, "Peak for the task's own global batch.", default="the task's own")
+    ] = None,
+    lr_rule: Annotated[
+        str | None,
+        _option(
+            _RATE,
+            "How it follows the global batch: linear, sqrt or none; several, with commas, to compare.",
+            default="the task's own",
+        ),
+    ] = None,
+    decay: Annotated[
+        str | None, _option(_RATE, "How it falls after the warm-up: cosine or step.", default="the task's own")
+    ] = None,
+    warmup: Annotated[
+        float | None, _option(_RATE, "Epochs in which it rises to the peak.", default="the task's own")
+    ] = None,
+    data: Annotated[Path | None, _option(_INSIDE, "Folder of the data, for tasks that do not bring theirs.")] = None,
+    batch_size: Annotated[
+        int | None, _option(_INSIDE, "Samples of one worker and step.", default="the task's own")
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        _option(
+            _INSIDE,
+            "Workers see unlike data: the classes of each share follow Dirichlet(alpha); 0.1 is very unlike.",
+            default="all alike",
+        ),
+    ] = None,
+    probe_every: Annotated[
+        int | None,
+        _option(
+            _INSIDE,
+            "Steps from one look inside the replicas to the next.",
+            default="three looks an epoch, at most 150",
+        ),
+    ] = None,
     engine: Annotated[
-        str, typer.Option(help="stacked: all replicas on one device; processes: a process each.")
-    ] = "stacked",
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
-    out: Annotated[Path, typer.Option(help="Where results go; the same command goes on with what is there.")] = Path(
-        "results"
-    ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON for machines.")] = False,
+        str | None,
+        _option(_RUN, "stacked: all replicas on one device; processes: a process each.", default="stacked"),
+    ] = None,
+    device: Annotated[str | None, _option(_RUN, "cpu, cuda, or auto.", default="auto")] = None,
+    jobs: Annotated[int, _option(_RUN, "Trainings at a time, each in a process of its own.", default=True)] = 1,
+    out: Annotated[
+        Path, _option(_RUN, "Where results go; the same command goes on with what is there.", default=True)
+    ] = Path("results"),
+    as_json: Annotated[bool, _option(_RUN, "Print the table as JSON for machines.", "--json")] = False,
 ) -> None:
     """Train one model under several graphs, look inside, and write a report.
 
-    Every graph is trained with several seeds, and centralized all-reduce beside them.
+    Every graph is trained with several seeds, at every size given, and centralized all-reduce beside them.
 
     Results go to a folder named by the settings; a sweep that was stopped goes on with what is finished.
     """
-    from gossamer.bench import Experiment, WorkerFailed, run
-    from gossamer.bench.launch import torchrun_rank, torchrun_size
-    from gossamer.bench.terminal import Progress, print_table
-    from gossamer.engines import NeighborLost
+    chosen = {
+        "task": task,
+        "data": None if data is None else str(data),
+        "workers": _numbers("--workers", workers),
+        "graphs": _names(graphs),
+        "algorithm": algorithm,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "lr": lr,
+        "lr_rules": _names(lr_rule),
+        "decay": decay,
+        "warmup_epochs": warmup,
+        "alpha": alpha,
+        "probe_every": probe_every,
+        "seeds": seeds,
+        "engine": engine,
+        "device": device,
+    }
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    if miniature and recipe is None:
+        raise ValueError("--miniature is a way to make a recipe: name one with --recipe, see `gossamer recipes`")
+    experiments = _plain(chosen) if recipe is None else _from_recipe(recipe, chosen, miniature)
+    results = [_carry_out(experiment, out, jobs, as_json) for experiment in experiments]
+    if as_json and _speaks():
+        tables = [{"folder": str(each.folder), "rows": each.summary} for each in results]
+        said = tables[0] if recipe is None else {"recipe": recipe, "experiments": tables}
+        print(json.dumps(said, indent=2))
+    diverged = [run for each in results for run in each.diverged]
+    for run in diverged:
+        print(f"gossamer: {run.run.folder} diverged: {run.reason}", file=sys.stderr)
+    if diverged:
+        raise typer.Exit(2)
 
-    experiment = Experiment(
-        task=task,
-        workers=workers if workers is not None else torchrun_size() or 16,
-        graphs=tuple(name.strip() for name in graphs.split(",") if name.strip()),
-        algorithm=algorithm,
-        epochs=epochs,
-        seeds=seeds,
-        engine=engine,  # type: ignore[arg-type]  # checked by Experiment
-        device=device,
-    )
-    silent = torchrun_rank() != 0
-    with Progress(silent=silent or as_json) as progress:
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _numbers(option: str, text: str | None) -> int | tuple[int, ...] | None:
+    try:
+        numbers = tuple(int(name) for name in _names(text) or ())
+    except ValueError:
+        raise ValueError(f"{option} {text}: give a whole number, or several separated by commas") from None
+    return None if text is None else numbers[0] if len(numbers) == 1 else numbers
+
+
+def _plain(chosen: dict[str, Any]) -> "tuple[Experiment, ...]":
+    from gossamer.bench import Experiment
+    from gossamer.bench.launch import torchrun_size
+
+    return (Experiment(**({"workers": torchrun_size() or 16} | chosen)),)
+
+
+def _from_recipe(name: str, chosen: dict[str, Any], miniature: bool) -> "tuple[Experiment, ...]":
+    from gossamer._names import lookup
+    from gossamer.recipes import RECIPES
+
+    recipe = lookup("recipe", name, RECIPES)
+    fixed = [_option_of(setting) for setting in chosen if setting not in recipe.takes]
+    if fixed:
+        takes = ", ".join(_option_of(setting) for setting in recipe.takes)
+        raise ValueError(f"the recipe {name!r} sets {', '.join(fixed)} itself: leave it out; it takes {takes}")
+    return recipe.make(**chosen, miniature=miniature)
+
+
+def _option_of(setting: str) -> str:
+    short = {"warmup_epochs": "warmup", "lr_rules": "lr-rule"}
+    return f"--{short.get(setting, setting.replace('_', '-'))}"
+
+
+def _carry_out(experiment: "Experiment", out: Path, jobs: int, as_json: bool) -> "Results":
+    from gossamer.bench import run
+    from gossamer.bench.processes import FORESEEN, WorkerFailed
+    from gossamer.bench.terminal import Progress, print_table
+
+    failures: tuple[type[Exception], ...] = (WorkerFailed, *FORESEEN, OSError)
+    silent = as_json or not _speaks()
+    with Progress(silent=silent) as progress:
         try:
-            results = run(experiment, out, progress.on_event)
-        except (WorkerFailed, NeighborLost, OSError) as error:
+            results = run(experiment, out, progress.on_event, jobs=jobs)
+        except failures as error:
             print(f"gossamer: {error}; finished runs are kept, the same command goes on with them", file=sys.stderr)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             print("gossamer: stopped; the same command goes on with what is there", file=sys.stderr)
             raise typer.Exit(130) from None
-    if silent:
-        return
-    if as_json:
-        print(json.dumps({"folder": str(results.folder), "rows": results.summary}, indent=2))
-    else:
+    if not silent:
         print_table(results)
-    for diverged in results.diverged:
-        print(f"gossamer: {diverged.run.folder} diverged: {diverged.reason}", file=sys.stderr)
-    if results.diverged:
-        raise typer.Exit(2)
+    return results
+
+
+def _speaks() -> bool:
+    """Under torchrun, one of the processes speaks for all."""
+    from gossamer.bench.launch import torchrun_rank
+
+    return torchrun_rank() == 0
+
+
+# ---- report ---------------------------------------------------------------------------------------------------
+
+
+@app.command(epilog="Example: gossamer report results/digits-16-* --out all.html --csv all.csv")
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders that `gossamer bench` has written.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="Write the page into this HTML file.", show_default=False)] = None,
+    csv: Annotated[
+        Path | None, typer.Option(help="Also write all rows into this CSV file.", show_default=False)
+    ] = None,
+) -> None:
+    """Join the results of several experiments in one report: sizes, tasks, methods side by side. Trains nothing."""
+    from rich.console import Console
+
+    from gossamer.bench.joined import join
+
+    for option, file, suffix in (("--out", out, ".html"), ("--csv", csv, ".csv")):
+        if file is not None and file.suffix != suffix:
+            raise ValueError(f"{option} {file}: give a file that ends in {suffix}")
+    try:
+        joined = join(runs, page=out, table=csv)
+    except OSError as error:
+        raise ValueError(
+            f"cannot write {error.filename or 'the report'}: {error.strerror}; give another file"
+        ) from error
+    console = Console()
+    console.print(f"report: [bold]{joined.page}[/bold] ({len(joined.rows)} rows)", soft_wrap=True)
+    if csv is not None:
+        console.print(f"table: [bold]{csv}[/bold]", soft_wrap=True)

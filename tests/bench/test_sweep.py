@@ -58,11 +58,8 @@ def test_what_is_on_disk(tmp_path: Path) -> None:
     assert "torch" in json.loads((folder / "environment.json").read_text())["versions"]
     assert json.loads((folder / "outcome.json").read_text())["status"] == "finished"
     assert pq.read_table(folder / "epochs.parquet").num_rows == 3
-    norms = pq.read_table(folder / "norms.parquet").to_pydict()
-    num_probes, num_tensors = len(set(norms["step"])), len(set(norms["tensor"]))
-    assert (num_probes, num_tensors, len(set(norms["replica"]))) == (9, 10, 32)
-    assert len(norms["norm"]) == num_probes * num_tensors * 32
-    assert pq.read_table(folder / "tensors.parquet").num_rows == num_probes * num_tensors
+    tensors = pq.read_table(folder / "tensors.parquet").to_pydict()
+    assert (len(set(tensors["step"])), len(set(tensors["tensor"])), len(tensors["gini"])) == (9, 10, 90)
     assert not list(results.folder.rglob("*.part"))
     assert not list(results.folder.rglob("checkpoint*"))
 
@@ -186,7 +183,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_there_is(tmp_path
     assert [result.status for result in results.runs] == ["diverged"] * 3
     assert all("the loss of replica" in result.reason for result in results.runs)
     assert all("at step" in result.reason for result in results.runs)
-    assert pq.read_table(results.folder / "ring-n32-sqrt-seed0" / "norms.parquet").num_rows > 0
+    assert pq.read_table(results.folder / "ring-n32-sqrt-seed0" / "tensors.parquet").num_rows > 0
     assert results.summary[1]["accuracy"] is None
     assert results.report.exists()
 
@@ -314,3 +311,100 @@ def test_several_runs_with_groups_on_the_same_processes(tmp_path: Path) -> None:
     processes = rows(run(dataclasses.replace(experiment, engine="processes"), tmp_path))
     for folder, expected in stacked.items():
         assert processes[folder][0] == pytest.approx(expected[0], rel=1e-7, abs=1e-15)
+
+
+# ---- several runs at a time -----------------------------------------------------------------------------------
+
+
+def test_jobs_give_the_same_numbers(tmp_path: Path) -> None:
+    alone, together = run(TINY, tmp_path / "alone"), run(TINY, tmp_path / "together", jobs=2)
+    assert rows(together) == rows(alone)
+    for folder in (each.run.folder for each in alone.runs):
+        inside = [pq.read_table(results.folder / folder / "tensors.parquet") for results in (alone, together)]
+        assert inside[0].equals(inside[1])
+    assert together.summary == alone.summary
+
+
+def test_jobs_run_at_the_same_time_and_tell_of_it(tmp_path: Path) -> None:
+    events: list[Event] = []
+    run(dataclasses.replace(TINY, epochs=6), tmp_path, events.append, jobs=2)
+    at_once = most = 0
+    for event in events:
+        at_once += isinstance(event, RunStarted) - isinstance(event, RunDone)
+        most = max(most, at_once)
+    assert most == 2
+    assert not multiprocessing.active_children()
+    for each in TINY.runs():
+        story = [type(e) for e in events if not isinstance(e, SweepStarted) and e.run.label == each.label]
+        assert story == [RunStarted, *[EpochDone] * 6, RunDone]
+
+
+def test_a_killed_job_stops_the_sweep_and_finished_runs_are_kept(tmp_path: Path) -> None:
+    def kill_after_the_first_run(event: Event) -> None:
+        if isinstance(event, RunDone):
+            for child in multiprocessing.active_children():
+                os.kill(child.pid or 0, signal.SIGKILL)
+
+    experiment = dataclasses.replace(TINY, epochs=6)
+    with pytest.raises(WorkerFailed, match=r"the process that trains \S+-n32-sqrt-seed0 died with exit code -9"):
+        run(experiment, tmp_path / "killed", kill_after_the_first_run, jobs=2)
+    assert not multiprocessing.active_children()
+    done = [file.parent.name for file in (tmp_path / "killed").glob("*/*/outcome.json")]
+    assert 1 <= len(done) < 3  # the second may have sent its results just before
+    trained: list[Event] = []
+    resumed = run(experiment, tmp_path / "killed", trained.append, jobs=2)
+    assert {event.run.folder for event in trained if isinstance(event, RunStarted)}.isdisjoint(done)
+    assert rows(resumed) == rows(run(experiment, tmp_path / "whole"))
+
+
+def test_what_a_job_refuses_is_refused_as_ever(tmp_path: Path) -> None:
+    results = run(TINY, tmp_path)
+    (results.folder / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
+    (results.folder / "ring-n32-sqrt-seed0" / "checkpoint-2-0.pt").write_bytes(b"half")
+    with pytest.raises(ValueError, match=r"checkpoint-2-0\.pt is damaged .* delete"):
+        run(TINY, tmp_path, jobs=2)
+    assert not multiprocessing.active_children()
+
+
+def test_jobs_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gossamer", "bench", "--jobs", "2", "--workers", "16", "--epochs", "500"]
+    parent = subprocess.Popen(
+        [*command, "--out", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    while len(list(tmp_path.glob("*/*/config.json"))) < 2:
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while group_lives(parent.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not group_lives(parent.pid)
+
+
+def test_jobs_that_cannot_work_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="jobs=0: must be 1 or more"):
+        run(TINY, tmp_path, jobs=0)
+    with pytest.raises(ValueError, match=r"processes engine .* one run at a time; leave --jobs out"):
+        run(ON_PROCESSES, tmp_path, jobs=2)
+    greedy = dataclasses.replace(tasks.TASKS["digits"], cpu_threads=os.cpu_count() or 1)
+    monkeypatch.setitem(tasks.TASKS, "digits", greedy)
+    if os.cpu_count() != 1:
+        with pytest.raises(ValueError, match=r"takes \d+ threads already"):
+            run(TINY, tmp_path, jobs=2)
+    assert not list(tmp_path.iterdir()), "nothing is written"
+
+
+# ---- several sizes and rules ----------------------------------------------------------------------------------
+
+
+def test_a_row_for_each_graph_size_and_rule(tmp_path: Path) -> None:
+    experiment = Experiment(
+        graphs=("ring",), workers=(24, 32), lr_rules=("sqrt", "none"), seeds=2, epochs=1, centralized=False
+    )
+    results = run(experiment, tmp_path)
+    settings = [(row["graph"], row["workers"], row["lr_rule"], row["seeds"]) for row in results.summary]
+    assert settings == [("ring", n, rule, 2) for n in (24, 32) for rule in ("sqrt", "none")]
+    assert len({row["lr"] for row in results.summary}) == 3  # with rule `none` the same at both sizes
+    assert json.loads((results.folder / "summary.json").read_text()) == results.summary
+    assert results.folder.name.startswith("digits-24-32-d-psgd-")

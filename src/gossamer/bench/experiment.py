@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -123,6 +124,7 @@ class Experiment:
     decay: Decay | None = None
     """`cosine` or `step`; the task's own when not given."""
     warmup_epochs: float | None = None
+    """Epochs in which the learning rate rises to its peak; the task's own number when not given."""
     alpha: float | None = None
     """Heterogeneous shards: concentration of the Dirichlet distribution of their classes; None for equal shards."""
     probe_every: int | None = None
@@ -139,20 +141,7 @@ class Experiment:
         make_algorithm(self.algorithm)
         object.__setattr__(self, "algorithm", Spec.parse("algorithm", self.algorithm).canonical)
         object.__setattr__(self, "graphs", tuple(Spec.parse("graph", graph).canonical for graph in self.graphs))
-        if not self.sizes:
-            raise ValueError("no number of workers is given: name at least one, such as 16")
-        for field, least in (("seeds", 1), ("epochs", 1), ("batch_size", 1), ("probe_every", 1)):
-            value = getattr(self, field)
-            if value is not None and value < least:
-                raise ValueError(f"{field}={value}: must be {least} or more")
-        for field in ("lr", "alpha"):
-            value = getattr(self, field)
-            if value is not None and not value > 0:
-                raise ValueError(f"{field}={value}: must be above 0")
-        if min(self.sizes) < 1:
-            raise ValueError(f"workers={min(self.sizes)}: must be 1 or more")
-        if self.warmup_epochs is not None and self.warmup_epochs < 0:
-            raise ValueError(f"warmup_epochs={self.warmup_epochs}: must be 0 or more")
+        self._check_numbers()
         if not self.graphs:
             raise ValueError("no graph is given: name at least one, such as 'ring'")
         if self.engine not in ("stacked", "processes"):
@@ -163,21 +152,46 @@ class Experiment:
             lookup("learning-rate rule", rule, LR_RULES)
         if self.decay is not None:
             lookup("decay", self.decay, DECAYS)
-        num_train = self.dataset().num_train
-        if max(self.sizes) > num_train:
-            raise ValueError(
-                f"{max(self.sizes)} workers cannot share the {num_train} training samples of {self.task!r}: "
-                f"take at most {num_train} workers"
-            )
-        if self.alpha is not None and self.dataset().labels is None:
-            raise ValueError(f"alpha={self.alpha}: the samples of {self.task!r} have no classes to draw shards by")
         if self.engine == "processes" and self.resolved_device != "cpu":
             raise ValueError(
                 f"the processes engine runs on the CPU, not on {self.resolved_device!r}: take --device cpu, or "
                 "--engine stacked for a GPU"
             )
-        for run in self.runs():
+        self._check_shards()
+        for run in {(run.graph, run.workers, run.seed): run for run in self.runs()}.values():
             run.schedule()
+
+    def _check_numbers(self) -> None:
+        if not self.sizes:
+            raise ValueError("no number of workers is given: name at least one, such as 16")
+        if min(self.sizes) < 1:
+            raise ValueError(f"workers={min(self.sizes)}: must be 1 or more")
+        for field in ("seeds", "epochs", "batch_size", "probe_every"):
+            value = getattr(self, field)
+            if value is not None and value < 1:
+                raise ValueError(f"{field}={value}: must be 1 or more")
+        for field in ("lr", "alpha"):
+            value = getattr(self, field)
+            if value is not None and not (value > 0 and isfinite(value)):
+                raise ValueError(f"{field}={value}: must be a number above 0")
+        if self.warmup_epochs is not None and not (self.warmup_epochs >= 0 and isfinite(self.warmup_epochs)):
+            raise ValueError(f"warmup_epochs={self.warmup_epochs}: must be a number, 0 or more")
+
+    def _check_shards(self) -> None:
+        """Whether the data are there, and can be dealt out as asked."""
+        dataset, most = self.dataset(), max(self.sizes)
+        if most > dataset.num_train:
+            raise ValueError(
+                f"{most} workers cannot share the {dataset.num_train} training samples of {self.task!r}: "
+                f"take at most {dataset.num_train} workers"
+            )
+        if self.batch_size is not None and self.batch_size > dataset.num_train // most:
+            raise ValueError(
+                f"batch_size={self.batch_size}: each of {most} workers has only {dataset.num_train // most} training "
+                f"samples of {self.task!r}; take smaller batches or fewer workers"
+            )
+        if self.alpha is not None and dataset.labels is None:
+            raise ValueError(f"alpha={self.alpha}: the samples of {self.task!r} have no classes to draw shards by")
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -207,16 +221,19 @@ class Experiment:
         if self.centralized or self.algorithm == CENTRALIZED:
             decentralized = [] if self.algorithm == CENTRALIZED else settings
             settings = [("complete", CENTRALIZED), *decentralized]
+        num_train, device = self.dataset().num_train, self.resolved_device
         return [
-            self._run(workers, rule, graph, algorithm, seed)
+            self._run(graph, algorithm, workers=workers, rule=rule, seed=seed, num_train=num_train, device=device)
             for workers in self.sizes
             for rule in dict.fromkeys(self.lr_rules or (TASKS[self.task].lr_rule,))
             for graph, algorithm in settings
             for seed in range(self.seeds)
         ]
 
-    def _run(self, workers: int, rule: LrRule, graph: str, algorithm: str, seed: int) -> Run:
-        task, num_train, device = TASKS[self.task], self.dataset().num_train, self.resolved_device
+    def _run(
+        self, graph: str, algorithm: str, *, workers: int, rule: LrRule, seed: int, num_train: int, device: str
+    ) -> Run:
+        task = TASKS[self.task]
         batch_size = min(_given(self.batch_size, task.batch_size), num_train // workers)
         return Run(
             task=self.task,

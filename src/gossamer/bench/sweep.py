@@ -9,20 +9,10 @@ from torch.distributed import ProcessGroup
 
 from gossamer._files import write_text
 
+from .events import EpochDone, Event, OnEvent, RunDone, RunStarted, SweepStarted
 from .experiment import Experiment, Run
-from .launch import (
-    EpochDone,
-    Event,
-    OnEvent,
-    RunDone,
-    RunStarted,
-    SweepStarted,
-    launch,
-    refuse_in_a_worker,
-    torchrun_group,
-    torchrun_size,
-    under_torchrun,
-)
+from .launch import check_jobs, launch, torchrun_group, torchrun_size, under_torchrun
+from .processes import refuse_in_a_child
 from .report import write_report
 from .store import RunResult, Store
 from .summary import Summary, summarize
@@ -38,7 +28,7 @@ class Results:
 
     @property
     def summary(self) -> list[Summary]:
-        """Final numbers by graph."""
+        """Final numbers, a row for each graph, size and learning-rate rule."""
         return summarize(self.runs)
 
     @property
@@ -52,16 +42,21 @@ class Results:
         return [run for run in self.runs if run.status == "diverged"]
 
 
-def run(experiment: Experiment, out: Path | str = "results", on_event: OnEvent = lambda event: None) -> Results:
+def run(
+    experiment: Experiment, out: Path | str = "results", on_event: OnEvent = lambda event: None, *, jobs: int = 1
+) -> Results:
     """Train every run of the experiment that is not done yet, write the report, and return all results.
 
-    Finished runs are kept; one that was killed goes on from its last checkpoint.
+    Finished runs are kept; one that was killed goes on from its last checkpoint. With `jobs`, so many runs of the
+    stacked engine are trained at a time, each in a process of its own; the numbers are the same.
 
     Example:
         results = gossamer.bench.run(Experiment(graphs=("ring", "torus"), workers=8))
         print(results.summary, results.report)
     """
-    refuse_in_a_worker()
+    refuse_in_a_child()
+    runs = experiment.runs()
+    check_jobs(runs, jobs)
     if experiment.engine == "stacked" and (torchrun_size() or 1) > 1:
         raise ValueError(
             f"torchrun has made {torchrun_size()} processes, but the stacked engine needs one: "
@@ -75,7 +70,6 @@ def run(experiment: Experiment, out: Path | str = "results", on_event: OnEvent =
     store = Store(out, experiment)
     with store.lock():
         store.read()  # damaged results are better found before an hour of training than after it
-        runs = experiment.runs()
         left = [run for run in runs if not store.is_done(run)]
         if group is not None:
             left = _agree(group, left)
@@ -85,7 +79,7 @@ def run(experiment: Experiment, out: Path | str = "results", on_event: OnEvent =
             on_event(event)
 
         keep(SweepStarted(left, len(runs) - len(left)))
-        launch(left, keep, store.folder)
+        launch(left, keep, store.folder, jobs=jobs)
         return _conclude(store)
 
 

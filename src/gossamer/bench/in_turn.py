@@ -1,0 +1,42 @@
+"""Trains runs one after the other in this process."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.distributed import ProcessGroup
+
+from .events import EpochDone, OnEvent, RunDone, RunStarted
+from .experiment import Run
+from .train import make_engine, num_threads, train
+
+
+def train_in_turn(runs: Iterable[Run], on_event: OnEvent, folder: Path, group: ProcessGroup | None = None) -> None:
+    """Train all runs and tell of what happens; `group` is the process group of the processes engine.
+
+    Checkpoints go to the runs' folders inside `folder`; a run that was stopped goes on from its last one.
+    """
+    for run in runs:
+        with _threads_of(run):
+            on_event(RunStarted(run))
+            engine = make_engine(run, group)
+            outcome = train(
+                run,
+                engine,
+                on_epoch=lambda run, row: on_event(EpochDone(run, row)),
+                folder=folder / run.folder,
+            )
+            engine.close()
+            on_event(RunDone(run, outcome))
+
+
+@contextmanager
+def _threads_of(run: Run) -> Iterator[None]:
+    """As many threads as the task is fast with; afterwards as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads(run))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

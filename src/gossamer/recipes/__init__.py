@@ -1,0 +1,31 @@
+"""Recipes: functions that return experiments, one for each published table or figure.
+
+Importing this does not import torch: `gossamer recipes` answers at once. Calling a recipe does.
+"""
+
+from ._recipe import Recipe
+from .ada_96 import ada_96
+from .ada_1008 import ada_1008
+from .ada_schedules import ada_schedules
+from .lr_rules import lr_rules
+from .scale import scale
+
+RECIPES: dict[str, Recipe] = {
+    "ada-96": Recipe(
+        make=ada_96, summary="Ada against fixed graphs at 96 workers: resnet20, densenet100, lstm (or one, with --task)"
+    ),
+    "ada-1008": Recipe(
+        make=ada_1008, summary="Ada against fixed graphs at 1008 workers: resnet20, batches of 8, 150 epochs"
+    ),
+    "scale": Recipe(make=scale, summary="what more workers cost: resnet20 at 12, 24, 48 and 96 workers, all graphs"),
+    "lr-rules": Recipe(
+        make=lr_rules,
+        summary="how the learning rate should follow the batch: linear, square root, not; 24 and 96 workers",
+    ),
+    "ada-schedules": Recipe(
+        make=ada_schedules, summary="how fast and how far Ada may thin out: accuracy against bytes at 96 workers"
+    ),
+}
+"""Names on the command line. A new recipe is one file and one entry here."""
+
+__all__ = ["RECIPES", "Recipe", "ada_96", "ada_1008", "ada_schedules", "lr_rules", "scale"]
