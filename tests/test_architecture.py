@@ -14,7 +14,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "topologies": {"_names"},
     "algorithms": set(),
     "metrics": set(),
-    "tasks": set(),
+    "tasks": {"_files"},
     "engines": {"topologies", "algorithms"},
     "bench": {"_files", "_names", "algorithms", "engines", "metrics", "tasks", "topologies"},
 }

@@ -130,16 +130,6 @@ def test_a_saved_state_goes_on_bit_by_bit(algorithm: object) -> None:
     assert whole.bytes_sent.min() > 0
 
 
-def test_measuring_changes_nothing() -> None:
-    from gossamer.bench.white_box import snapshot
-
-    def attach(engine: StackedEngine) -> None:
-        engine.probes.append(lambda step: snapshot(engine, step))
-
-    ring = schedule("ring", 8)
-    assert torch.equal(stacked(DPSGD(), ring, attach=attach), stacked(DPSGD(), ring))
-
-
 def test_probes_see_replicas_before_mixing() -> None:
     apart: list[float] = []
     engine = engine_of(network(), schedule=build("complete", 4))

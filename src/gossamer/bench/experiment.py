@@ -253,7 +253,7 @@ class Experiment:
             seed=seed,
             engine=self.engine,
             device=device,
-            compiled=device.startswith("cuda"),
+            compiled=task.compiles and device.startswith("cuda"),
             data=self.data,
         )
 

@@ -26,13 +26,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # not in torch's own list of exports
 
-from gossamer.engines import NeighborLost
+from gossamer.engines import NeighborLost, OutOfMemory
 
 from .events import OnEvent, RunDone
 from .experiment import Run
 from .in_turn import train_in_turn
 
-FORESEEN: tuple[type[Exception], ...] = (NeighborLost,)
+FORESEEN: tuple[type[Exception], ...] = (NeighborLost, OutOfMemory)
 """How a training may fail, in a sentence that says it all: shown without a traceback, and finished runs are kept."""
 _SAID_IN_A_SENTENCE: tuple[type[Exception], ...] = (*FORESEEN, ValueError)
 _TIMEOUT = timedelta(minutes=5)

@@ -103,6 +103,8 @@ class Task:
     batch of (prepared) inputs and the data on the device."""
     half: bool = False
     """Whether the model may compute in bfloat16 on a GPU, its parameters kept in float32."""
+    compiles: bool = True
+    """Whether compiling the model pays on a GPU; a long unrolled loop takes minutes to compile."""
     version: int = 1
     """Raised when data, model or loss change, so that results of before are not taken for results of now."""
     cpu_threads: int | None = None

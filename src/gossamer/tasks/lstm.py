@@ -76,4 +76,5 @@ LSTM = Task(
     good=0.22,
     is_language=True,
     half=True,
+    compiles=False,
 )
