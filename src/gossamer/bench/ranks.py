@@ -65,8 +65,8 @@ class Peak:
 class Analysis:
     """The white-box ranking of one set of runs that differ in graph and seed only."""
 
-    run: Run
-    """One of the runs, for the settings that all share."""
+    runs: tuple[Run, ...]
+    """All of them, also those that diverged."""
     graphs: tuple[str, ...]
     """Those that are ranked, by name."""
     seeds: tuple[int, ...]
@@ -81,6 +81,11 @@ class Analysis:
     peaks: tuple[Peak, ...]
     reason: str
     """Why there is no ranking, in a sentence; empty where there is one."""
+
+    @property
+    def run(self) -> Run:
+        """One of the runs, for the settings that all share."""
+        return self.runs[0]
 
     def rows(self) -> list[dict[str, Any]]:
         """A plain row for each metric and phase, and for each measure of connectedness."""
@@ -120,14 +125,14 @@ def _analysis(results: list[RunResult]) -> Analysis:
     reason = _why_not(graphs, seeds)
     accuracy = {graph: _mean(runs, _accuracy) for graph, runs in zip(graphs, ranked, strict=True) if runs}
     return Analysis(
-        run=results[0].run,
+        runs=tuple(result.run for result in results),
         graphs=graphs,
         seeds=seeds,
         excluded=len(results) - len(graphs) * len(seeds),
         accuracy=accuracy,
         rankings=() if reason else tuple(_rankings(graphs, ranked, accuracy)),
         connections={} if reason else _connections(graphs, ranked, accuracy),
-        peaks=tuple(_peaks(graphs, finished)),
+        peaks=tuple(peaks(finished)),
         reason=reason,
     )
 
@@ -196,7 +201,7 @@ class _Cells:
         return table.ravel()
 
 
-def _metrics_of(results: list[RunResult]) -> list[str]:
+def _metrics_of(results: Sequence[RunResult]) -> list[str]:
     return [metric for metric in METRICS if all(result.tensors.get(metric) for result in results)]
 
 
@@ -209,9 +214,10 @@ def _connections(
     return {"degree": correlate(degrees, accuracies), "spectral_gap": correlate(gaps, accuracies)}
 
 
-def _peaks(graphs: tuple[str, ...], finished: list[RunResult]) -> Iterable[Peak]:
+def peaks(finished: Sequence[RunResult]) -> Iterable[Peak]:
+    """When replicas are furthest apart, for every metric and graph of some runs that came to their end."""
     for metric in _metrics_of(finished):
-        for graph in graphs:
+        for graph in dict.fromkeys(result.run.graph for result in finished):
             found = [_peak(result, metric) for result in finished if result.run.graph == graph]
             if shares := [share for share in found if share is not None]:
                 yield Peak(metric=metric, graph=graph, mean=fmean(shares), low=min(shares), high=max(shares))

@@ -39,13 +39,19 @@ class Colour:
         return f"{self.variable}-band"
 
 
-def centralized() -> Colour:
-    return Colour("--centralized", _CENTRALIZED)
+def centralized(place: int = 0) -> Colour:
+    """For the centralized baseline, or the one at `place` where runs of several experiments are joined."""
+    aside = min(_STEP_ASIDE * place, 0.8)
+    shades = {theme: _between(shade, _ASIDE[theme], aside) for theme, shade in _CENTRALIZED.items()}
+    return Colour(f"--centralized-{place}", shades)
 
 
 def changing(place: int) -> Colour:
     """For the graph at `place` among those that change over time."""
-    shades = {theme: colours[place % len(colours)] for theme, colours in _CHANGING.items()}
+    shades = {}
+    for theme, colours in _CHANGING.items():
+        aside = min(_STEP_ASIDE * (place // len(colours)), 0.8)
+        shades[theme] = _between(colours[place % len(colours)], _ASIDE[theme], aside)
     return Colour(f"--changing-{place}", shades)
 
 

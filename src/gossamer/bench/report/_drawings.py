@@ -11,32 +11,33 @@ from ._results_table import swatch
 _MOST_STAGES = 6
 
 
-def drawings(groups: Sequence[Group]) -> str:
-    """Small multiples of all graphs."""
-    drawn = [_drawing(group) for group in groups if not group.is_centralized]
-    return "\n".join(drawn) or "<p>An all-reduce averages over everybody: there is no graph to draw.</p>"
+def drawings(groups: Sequence[Group], *, most_stages: int = _MOST_STAGES) -> str:
+    """Small multiples of all graphs; what differs in other settings than the graph is drawn once."""
+    drawn = {group.schedule.name: group for group in reversed(groups) if not group.is_centralized}
+    made = [_drawing(group, most_stages) for group in groups if group in drawn.values()]
+    return "\n".join(made) or "<p>An all-reduce averages over everybody: there is no graph to draw.</p>"
 
 
-def _drawing(group: Group) -> str:
+def _drawing(group: Group, most_stages: int) -> str:
     """One graph with its degree and spectral gap; a schedule as a strip of its stages over time."""
     is_strip = group.schedule.period != 1
     kind = "graph strip scroll" if is_strip else "graph"
     return (
         f'<figure class="{kind}" style="--node: var({group.colour.variable}); --edge: var({group.colour.variable})">\n'
         f"<figcaption>{swatch(group)}<b>{escape(group.label)}</b> <span>{_facts(group)}</span></figcaption>\n"
-        f"{_stages(group) if is_strip else draw_svg(group.schedule(0), size=240)}</figure>"
+        f"{_stages(group, most_stages) if is_strip else draw_svg(group.schedule(0), size=240)}</figure>"
     )
 
 
-def _stages(group: Group) -> str:
+def _stages(group: Group, most: int) -> str:
     if not group.changes:
-        return draw_schedule_svg(group.schedule, max_stages=_MOST_STAGES)
+        return draw_schedule_svg(group.schedule, max_stages=most)
     run = group.runs[0].run
 
     def caption(step: int, mixing: Mixing) -> str:
         return f"epoch {step // run.steps_per_epoch + 1} · degree {mixing.degree}"
 
-    return draw_schedule_svg(group.schedule, steps=run.num_steps, max_stages=_MOST_STAGES, caption=caption)
+    return draw_schedule_svg(group.schedule, steps=run.num_steps, max_stages=most, caption=caption)
 
 
 def _facts(group: Group) -> str:
