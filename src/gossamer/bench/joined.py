@@ -8,7 +8,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from gossamer._files import write_text
+from gossamer._names import lookup
 
-from .experiment import Run
+from .experiment import CENTRALIZED, Run
+from .learning_rate import LR_RULES
 from .report import Subject, write_page
 from .store import RunResult
 from .summary import OVER_TRAINING
@@ -110,8 +112,7 @@ def _place(folder: Path, graphs: list[str]) -> tuple[int, str, bool, int, int]:
     config = _json(folder / _CONFIG)
     graph, algorithm = config.get("graph"), config.get("algorithm")
     place = graphs.index(graph) if graph in graphs else len(graphs)
-    centralized_first = algorithm != "all-reduce"
-    return config.get("workers", 0), config.get("lr_rule", ""), centralized_first, place, config.get("seed", 0)
+    return config.get("workers", 0), config.get("lr_rule", ""), algorithm != CENTRALIZED, place, config.get("seed", 0)
 
 
 def _read(folder: Path) -> RunResult:
@@ -137,9 +138,11 @@ def _read(folder: Path) -> RunResult:
 
 def _run(folder: Path) -> Run:
     """The settings of a run, as this version of Gossamer knows them."""
-    config, known = _json(folder / _CONFIG), {field.name for field in fields(Run)}
-    wrong = [f"lacks {', '.join(missing)}"] if (missing := sorted(known - config.keys())) else []
-    wrong += [f"has the unknown {', '.join(more)}"] if (more := sorted(config.keys() - known)) else []
+    config, known = _json(folder / _CONFIG), fields(Run)
+    needed = {field.name for field in known if field.default is MISSING and field.default_factory is MISSING}
+    wrong = [f"lacks {', '.join(missing)}"] if (missing := sorted(needed - config.keys())) else []
+    more = sorted(config.keys() - {field.name for field in known})
+    wrong += [f"has the unknown {', '.join(more)}"] if more else []
     if wrong:
         raise ValueError(
             f"{folder / _CONFIG} is of another version of Gossamer (it {' and '.join(wrong)}): "
@@ -147,10 +150,11 @@ def _run(folder: Path) -> Run:
         )
     run = Run(**config)
     try:
+        lookup("learning-rate rule", run.lr_rule, LR_RULES)
         run.schedule()
     except (ValueError, TypeError) as error:
         raise ValueError(
-            f"{folder / _CONFIG} names a graph that cannot be made ({error}): leave that run out"
+            f"{folder / _CONFIG} cannot be read by this version of Gossamer ({error}): leave that run out"
         ) from error
     return run
 

@@ -24,16 +24,19 @@ def on_scale(groups: Sequence[Group], setting: Setting) -> str:
     changes = [last[label].minus(first[label]) for label in first if label in last]
     if not changes:
         return ""
-    within = [change.label for change in changes if change.is_within_spread]
-    outside = sorted((change for change in changes if not change.is_within_spread), key=lambda c: (c.value, c.label))
-    named = outside[:_MOST_NAMED]
-    said = [f"{change.label} {_change(change)}" for change in named]
-    if left := len(outside) - len(named):
-        said.append(f"{counted(left, 'other')} {'less' if all(c.value < 0 for c in outside) else 'also change'}")
+    of_graphs = [change for change in changes if not last[change.label].group.is_centralized]
+    of_baselines = [change for change in changes if change not in of_graphs]
+    within = [change.label for change in of_graphs if change.is_within_spread]
+    outside = sorted((change for change in of_graphs if not change.is_within_spread), key=lambda c: (c.value, c.label))
+    said = [f"{change.label} {_change(change)}" for change in outside[:_MOST_NAMED]]
+    if left := len(outside) - len(said):
+        said.append(f"{counted(left, 'other')} {'loses' if left == 1 else 'lose'} no more")
     parts = [listed(said)] if said else []
     if within:
-        stay = "stays" if len(within) == 1 else "stay"
-        parts.append(f"{_or_the_rest(within, bool(said))} {stay} within the spread over seeds")
+        parts.append(f"{_or_the_rest(within, bool(said))} {_stay(within)} within the spread over seeds")
+    for change in of_baselines[:1]:
+        kept = "stays within it too" if within else "stays within the spread over seeds"
+        parts.append(f"{change.label} {kept if change.is_within_spread else _change(change)}")
     return f"From {sizes[0]} to {sizes[-1]} workers, {'; '.join(parts)}{_unjudged(changes)}."
 
 
@@ -77,6 +80,10 @@ def _change(change: Difference) -> str:
     if change.value == 0:
         return "does not change"
     return f"{'loses' if change.value < 0 else 'gains'} {change.points}"
+
+
+def _stay(labels: list[str]) -> str:
+    return "stays" if len(labels) == 1 else "stay"
 
 
 def _or_the_rest(labels: list[str], has_others: bool) -> str:
