@@ -344,7 +344,7 @@ def test_language_tasks_show_perplexity_and_scores(tmp_path: Path):
     ]
     table = page[page.index('<table class="results">') : page.index("</table>")]
     assert "bleu" in table
-    assert "31.5 <small>± 0</small>" in table
+    assert "31.50 <small>± 0.00</small>" in table
     assert "replica samples" not in page
     assert "exp( loss(x̄) )" in page
     assert "exp( loss(x̄) )" not in report(tmp_path, THREE, results(THREE, ENDS))

@@ -150,7 +150,7 @@ def _why_not(graphs: tuple[str, ...], seeds: tuple[int, ...]) -> str:
 def _rankings(graphs: tuple[str, ...], ranked: list[list[RunResult]], accuracy: dict[str, float]) -> Iterable[Ranking]:
     by_accuracy = rankdata([-accuracy[graph] for graph in graphs])
     everything = [result for runs in ranked for result in runs]
-    cells = _Cells.of(everything)
+    cells = _Cells(everything)
     for metric in _metrics_of(everything):
         ranks, progress = _ranks(ranked, cells, metric)
         for phase, (after, until) in PHASES.items():
@@ -175,30 +175,29 @@ def _ranks(ranked: list[list[RunResult]], cells: "_Cells", metric: str) -> tuple
         values = np.stack([cells.values(result, metric) for result in runs])
         known = np.isfinite(values).all(axis=0)
         ranks.append(rankdata(np.where(values < _ROUNDING, 0.0, values)[:, known], axis=0))
-        progress.append(((cells.steps + 1) / runs[0].run.num_steps).repeat(len(cells.tensors))[known])
+        progress.append(((cells.steps + 1) / runs[0].run.num_steps).repeat(cells.num_tensors)[known])
     return np.concatenate(ranks, axis=1), np.concatenate(progress)
 
 
-@dataclass(frozen=True)
 class _Cells:
     """All probes and tensors of some runs, in one order, as a run's own rows may be fewer."""
 
-    steps: Floats
-    tensors: dict[str, int]
-    """Names, with their places."""
-
-    @classmethod
-    def of(cls, results: list[RunResult]) -> "_Cells":
-        steps = np.unique(np.concatenate([result.tensors["step"] for result in results]))
+    def __init__(self, results: list[RunResult]) -> None:
+        self.steps = np.unique(np.concatenate([result.tensors["step"] for result in results]))
         names = dict.fromkeys(name for result in results for name in result.tensors["tensor"])
-        return cls(steps, {name: place for place, name in enumerate(names)})
+        self.num_tensors = len(names)
+        place = {name: i for i, name in enumerate(names)}
+        self._cells = {
+            result.run: np.searchsorted(self.steps, result.tensors["step"]) * len(names)
+            + np.array([place[name] for name in result.tensors["tensor"]])
+            for result in results
+        }
 
     def values(self, result: RunResult, metric: str) -> Floats:
         """The values of a run, probe by probe; not a number where it has none."""
-        table = np.full((len(self.steps), len(self.tensors)), np.nan)
-        places = [self.tensors[name] for name in result.tensors["tensor"]]
-        table[np.searchsorted(self.steps, result.tensors["step"]), places] = result.tensors[metric]
-        return table.ravel()
+        values = np.full(len(self.steps) * self.num_tensors, np.nan)
+        values[self._cells[result.run]] = result.tensors[metric]
+        return values
 
 
 def _metrics_of(results: Sequence[RunResult]) -> list[str]:

@@ -1,6 +1,6 @@
 """The graphs, drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from html import escape
 
 from gossamer.topologies import Mixing, draw_schedule_svg, draw_svg
@@ -8,14 +8,30 @@ from gossamer.topologies import Mixing, draw_schedule_svg, draw_svg
 from ._groups import Group
 from ._results_table import swatch
 
-_MOST_STAGES = 6
+_MOST_STAGES, _FEWEST_STAGES = 6, 2
+"""Of a schedule; with several sizes on a page fewer each, lest drawings become most of it."""
 
 
-def drawings(groups: Sequence[Group], *, most_stages: int = _MOST_STAGES) -> str:
-    """Small multiples of all graphs; what differs in other settings than the graph is drawn once."""
-    drawn = {group.schedule.name: group for group in reversed(groups) if not group.is_centralized}
-    made = [_drawing(group, most_stages) for group in groups if group in drawn.values()]
-    return "\n".join(made) or "<p>An all-reduce averages over everybody: there is no graph to draw.</p>"
+def drawings(settings: Sequence[Sequence[Group]]) -> list[str]:
+    """Small multiples of all graphs, for every setting; a graph that several settings share is drawn once."""
+    made: dict[Hashable, str] = {}
+    num_sizes = len({group.setting.workers for groups in settings for group in groups})
+    most_stages = max(_MOST_STAGES // max(num_sizes, 1), _FEWEST_STAGES)
+    return [_drawings(groups, most_stages, made) for groups in settings]
+
+
+def _drawings(groups: Sequence[Group], most_stages: int, made: dict[Hashable, str]) -> str:
+    drawn = []
+    seen = set()
+    for group in groups:
+        if not group.is_centralized and group.schedule.name not in seen:
+            seen.add(group.schedule.name)  # groups may differ in other things than their graph
+            run = group.runs[0].run
+            key = (group.label, group.schedule.name, run.workers, run.epochs, run.steps_per_epoch)
+            if key not in made:
+                made[key] = _drawing(group, most_stages)
+            drawn.append(made[key])
+    return "\n".join(drawn) or "<p>An all-reduce averages over everybody: there is no graph to draw.</p>"
 
 
 def _drawing(group: Group, most_stages: int) -> str:

@@ -102,6 +102,7 @@ def _level(group: Group, along: list[float]) -> Json:
         line={"color": group.colour.variable, "width": 1.5, "dash": dash(group)},
         text=["", f"{plot_text(group.label)}<br> "],  # the empty line keeps it off the dashes
         textposition="top left",
+        cliponaxis=False,
         textfont={"color": group.colour.variable},
         hovertemplate=f"%{{y:.2%}}<extra>{plot_text(group.label)}</extra>",
     )

@@ -13,7 +13,7 @@ from ._plots import Figure, Json, Views
 from ._rank_section import rank_plot
 from ._scale import against_rules, against_workers
 
-_MOST_CELLS = 900_000
+_MOST_CELLS = 600_000
 """Of all heat maps together, at 2.7 bytes each."""
 AT_THE_END, ON_THE_WAY = "at the end", "on the way"
 

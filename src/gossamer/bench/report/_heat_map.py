@@ -30,12 +30,11 @@ Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Places = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 
-class _Columns(NamedTuple):
-    """The steps of all probes, the column of each, and the mean epoch of every column."""
+class _Grid(NamedTuple):
+    """The mean epoch of every column, and the row and column of every value of every finished run."""
 
-    steps: Places
-    places: Places
     epochs: Series
+    cells: list[tuple[Places, Places]]
 
 
 def heat_map(groups: Sequence[Group], *, most_columns: int = MOST_COLUMNS) -> Figure:
@@ -46,20 +45,20 @@ def heat_map(groups: Sequence[Group], *, most_columns: int = MOST_COLUMNS) -> Fi
     """
     shown = [group for group in groups if group.peaks]
     names = list(dict.fromkeys(name for group in shown for name in group.finished[0].tensors["tensor"]))
-    times = {group: _columns(group, most_columns) for group in shown}
+    grids = {group: _grid(group, names, most_columns) for group in shown}
     views: Views = {}
     for measure in MEASURES:
-        logs = {group: _logs(group, measure, names, times[group]) for group in shown if measure.key in group.peaks}
+        logs = {group: _logs(group, measure, len(names), grids[group]) for group in shown if measure.key in group.peaks}
         scale = _scale(list(logs.values()))
         for group, table in logs.items():
-            data = {"x": times[group].epochs, "packed": _packed(table)}
+            data = {"x": grids[group].epochs, "packed": _packed(table)}
             views[group.label, measure.label] = ([data], {"coloraxis": scale})
     return _figure(views, names, max((group.runs[0].run.epochs for group in shown), default=1))
 
 
 def num_cells(groups: Sequence[Group]) -> int:
     """Cells of all views in one column: what the size of the page goes by."""
-    return sum(len(set(group.finished[0].tensors["tensor"])) * len(MEASURES) for group in groups if group.finished)
+    return sum(len(set(group.finished[0].tensors["tensor"])) * len(group.peaks) for group in groups if group.peaks)
 
 
 def _figure(views: Views, names: list[str], epochs: int) -> Figure:
@@ -84,26 +83,30 @@ def _figure(views: Views, names: list[str], epochs: int) -> Figure:
     return Figure(height=_TOP + _BOTTOM + row_height * len(names), views=views, trace=trace, layout=layout)
 
 
-def _columns(group: Group, most: int) -> _Columns:
-    """All probes in order, as evenly as can be."""
+def _grid(group: Group, names: list[str], most_columns: int) -> _Grid:
+    """All probes in order, as evenly as can be, in so many columns at most; a row a tensor."""
     steps = np.unique(np.concatenate([result.tensors["step"] for result in group.finished]))
-    number = min(len(steps), most)
-    places = np.arange(len(steps)) * number // len(steps)
-    centres = np.bincount(places, weights=steps + 1.0) / np.bincount(places)
-    return _Columns(steps, places, [finite(step / group.runs[0].run.steps_per_epoch) for step in centres])
+    column_of = np.arange(len(steps)) * min(len(steps), most_columns) // len(steps)
+    centres = np.bincount(column_of, weights=steps + 1.0) / np.bincount(column_of)
+    row_of = {name: row for row, name in enumerate(names)}
+    cells = [
+        (
+            np.array([row_of[name] for name in result.tensors["tensor"]]),
+            column_of[np.searchsorted(steps, result.tensors["step"])],
+        )
+        for result in group.finished
+    ]
+    return _Grid([finite(step / group.runs[0].run.steps_per_epoch) for step in centres], cells)
 
 
-def _logs(group: Group, measure: Measure, names: list[str], times: _Columns) -> Floats:
+def _logs(group: Group, measure: Measure, num_rows: int, grid: _Grid) -> Floats:
     """Powers of ten `[tensors, columns]` of a measure, mean over probes and seeds; not a number where it is zero."""
-    place = {name: i for i, name in enumerate(names)}
-    sums, counts = np.zeros((2, len(names), len(times.epochs)))
-    for result in group.finished:
+    sums, counts = np.zeros((2, num_rows, len(grid.epochs)))
+    for result, (rows, columns) in zip(group.finished, grid.cells, strict=True):
         values = np.array(result.tensors[measure.key], dtype=float)
         known = np.isfinite(values)
-        rows = np.array([place[name] for name in result.tensors["tensor"]])[known]
-        columns = times.places[np.searchsorted(times.steps, result.tensors["step"])][known]
-        np.add.at(sums, (rows, columns), values[known])
-        np.add.at(counts, (rows, columns), 1)
+        np.add.at(sums, (rows[known], columns[known]), values[known])
+        np.add.at(counts, (rows[known], columns[known]), 1)
     means = sums / counts.clip(min=1)
     logs: Floats = np.full_like(means, np.nan)
     np.log10(means, where=means >= ROUNDING, out=logs)

@@ -33,8 +33,6 @@ from ._settings import chooser, first_shown, per_setting
 from ._subject import Subject
 
 _FEWEST_TO_CORRELATE = 5
-_MANY_SIZES = 3
-"""From so many sizes on, schedules are drawn with fewer stages, lest drawings become most of the page."""
 
 
 def write_report(path: Path, experiment: Experiment, runs: Sequence[RunResult]) -> None:
@@ -60,7 +58,7 @@ def page(subject: Subject, runs: Sequence[RunResult]) -> str:
         """A text for each setting, of which the page shows one."""
         return per_setting([text(members) for members in settings.values()] or [text([])], first, tag)
 
-    few = {"most_stages": 3} if len({setting.workers for setting in settings}) >= _MANY_SIZES else {}
+    graphs = drawings(list(settings.values()) or [[]])
     colours = {member.colour.variable: member.colour for member in groups}
     has_language = any(member.has(measure) for member in groups for measure in LANGUAGE)
     return Template(_file("page.html")).substitute(
@@ -83,7 +81,7 @@ def page(subject: Subject, runs: Sequence[RunResult]) -> str:
         correlation=following(lambda members: escape(_correlation(members)), "span"),
         ranks=following(lambda members: rank_table(members, analyses[members[0].setting] if members else [])),
         rank_plot=_rank_plot(plots),
-        graphs=following(lambda members: f'<div class="graphs">{drawings(members, **few)}</div>'),
+        graphs=per_setting([f'<div class="graphs">{drawn}</div>' for drawn in graphs], first),
         degree=_degree(plots),
         across=_across(groups, plots),
         accuracy_switch=switch(plots, "accuracy", "final"),

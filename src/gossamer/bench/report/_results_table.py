@@ -115,7 +115,7 @@ def _final(measure: Measure) -> Callable[[Group], str]:
             return num_bytes(spread.mean)
         if measure.kind == "distance":
             return scientific(size(spread.mean))
-        write = percent if measure.kind == "share" else "{:.4g}".format
+        write = percent if measure.kind == "share" else "{:.2f}".format
         return write(spread.mean) + ("" if spread.std is None else f" <small>± {write(spread.std)}</small>")
 
     return cell

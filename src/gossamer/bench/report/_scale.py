@@ -41,6 +41,7 @@ def against_rules(groups: Sequence[Group], setting: Setting, measure: Measure) -
         "tickvals": list(range(len(rules))),
         "ticktext": [RULES[rule] for rule in rules],
         "range": [-0.3, len(rules) - 0.7],
+        "zeroline": False,
     }
     return traces, {"xaxis": x_axis, "yaxis": axis(measure, all_y(traces))}
 
