@@ -1,26 +1,25 @@
 """The report: what it says is what the numbers say, whatever the runs are."""
 
+import base64
 import json
 import math
 import re
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from made_up_runs import result, results
+from made_up_runs import ENDS, SIZES, THREE, result, results
 
 from gossamer.bench import Experiment, RunResult
-from gossamer.bench.report import write_report
+from gossamer.bench.learning_rate import LR_RULES
+from gossamer.bench.report import Subject, write_page, write_report
 from gossamer.bench.report._colours import lasting
-from gossamer.bench.report._finding import finding
-from gossamer.bench.report._groups import group
+from gossamer.bench.report._labels import RULES
 from gossamer.bench.report._measures import DISPERSIONS
 from gossamer.bench.white_box import DISPERSION
-
-THREE = Experiment(graphs=("complete", "torus", "ring"), workers=16, seeds=2, epochs=2)
-ENDS = {"all-reduce": (0.98, 0.96), "complete": (0.97, 0.97), "torus": (0.96, 0.97), "ring": (0.90, 0.91)}
 
 
 def report(tmp_path: Path, experiment: Experiment, runs: list[RunResult]) -> str:
@@ -28,11 +27,32 @@ def report(tmp_path: Path, experiment: Experiment, runs: list[RunResult]) -> str
     return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def figures(page: str) -> dict[str, Any]:
+def plots(page: str) -> dict[str, Any]:
+    """All that the script reads, as it is in the page."""
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
     assert found
     refuse = lambda token: pytest.fail(f"{token} is not JSON")  # noqa: E731
-    return json.loads(found[1], parse_constant=refuse)
+    return json.loads(found[1], parse_constant=refuse)["plots"]
+
+
+def figures(page: str, setting: int = 0) -> dict[str, Any]:
+    """The views of every plot in one setting, by what must be chosen for them."""
+    shown = {}
+    for name, plot in plots(page).items():
+        if plot["of"][setting] is not None:
+            panel = plot["panels"][plot["of"][setting]]
+            views = zip(product(*plot["choices"]), panel["views"], strict=True)
+            shown[name] = {" / ".join(choice): _whole(panel, view) for choice, view in views if view}
+    return shown
+
+
+def _whole(panel: dict[str, Any], view: dict[str, Any]) -> dict[str, Any]:
+    """A view with what it shares with others."""
+    return {"data": [panel["trace"] | trace for trace in view["data"]], "layout": panel["layout"] | view["layout"]}
+
+
+def first(views: dict[str, Any]) -> dict[str, Any]:
+    return next(iter(views.values()))
 
 
 def words(page: str) -> str:
@@ -41,101 +61,12 @@ def words(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
 
 
-def said(experiment: Experiment, accuracies: dict[str, Any]) -> str:
-    return finding(group(results(experiment, accuracies))).replace("\u00a0", " ")
-
-
-# The finding
-
-
-def test_names_what_is_outside_and_what_is_within_the_spread():
-    assert said(THREE, ENDS) == (
-        "On 16 replicas, ring ends 6.5 ± 1.6 points below all-reduce (97.0 ± 1.4 %); complete and torus are within "
-        "the spread over seeds. The better a graph mixes, the closer its replicas stay: consensus distance over the "
-        "training is 7.5 × 10⁻⁴ on complete and 1.5 × 10⁻² on ring."
-    )
-
-
-def test_all_within_the_spread_is_said_so():
-    even = dict.fromkeys(ENDS, (0.96, 0.98))
-    assert said(THREE, even).startswith(
-        "On 16 replicas, complete, torus and ring are within the spread over seeds of all-reduce (97.0 ± 1.4 %)."
-    )
-
-
-def test_a_collapsed_seed_does_not_hide_in_its_own_spread():
-    collapsed = said(THREE, ENDS | {"torus": (0.95, 0.10)})
-    assert "torus does not train reliably: its seeds end between 10.0 % and 95.0 %." in collapsed
-    assert "torus are within" not in collapsed
-    assert "complete is within the spread" in collapsed
-
-
-def test_without_a_baseline_the_best_mixing_graph_is_the_yardstick():
-    experiment = replace(THREE, centralized=False, graphs=("ring", "torus"))
-    assert "ring ends 6.0 ± 1.0 points below torus" in said(experiment, ENDS)
-
-
-def test_a_graph_may_end_above():
-    assert "ring ends 2.0 ± 1.4 points above all-reduce" in said(THREE, ENDS | {"ring": (0.99, 0.99)})
-
-
-def test_one_seed_has_no_spread():
-    one = replace(THREE, seeds=1)
-    sentence = said(one, ENDS)
-    assert (
-        "ring ends 8.0 points below all-reduce (98.0 %), torus 2.0 points below and complete 1.0 points below"
-        in sentence
-    )
-    assert "with one seed there is no spread to judge this by" in sentence
-    assert "±" not in sentence
-
-
-def test_equal_numbers_of_one_seed_are_level():
-    one = Experiment(graphs=("ring",), workers=4, seeds=1, epochs=1)
-    assert "ring ends level with all-reduce (95.0 %)" in said(one, {"ring": [0.95], "all-reduce": [0.95]})
-
-
-def test_a_single_graph_is_compared_with_nothing():
-    alone = Experiment(graphs=("ring",), workers=4, seeds=2, epochs=2, centralized=False)
-    assert said(alone, ENDS) == "On 4 replicas, ring ends at 90.5 ± 0.7 % (2 seeds)."
-
-
-def test_no_law_is_claimed_where_the_order_is_broken():
-    runs = [result(run, 0.9, drift={"complete": 1e-2, "torus": 1e-4}.get(run.graph, 1e-3)) for run in THREE.runs()]
-    sentence = finding(group(runs))
-    assert "The better a graph mixes" not in sentence
-    assert "on torus and" in sentence
-    assert sentence.endswith("on complete.")
-
-
-def test_many_graphs_are_counted_not_listed():
-    graphs = ("complete", *(f"ring-lattice:k={k}" for k in (2, 4, 6, 8, 10)))
-    experiment = Experiment(graphs=graphs, workers=16, seeds=1, epochs=1)
-    accuracies = {"all-reduce": [0.99]} | {graph: [0.9 - 0.01 * i] for i, graph in enumerate(graphs)}
-    assert "3 others less far off" in said(experiment, accuracies)
-
-
-def test_diverged_runs_are_counted_and_left_out():
-    runs = [
-        result(r.run, 0.1, num_epochs=1, reason="the loss became nan") if r.run.folder == "ring-n16-sqrt-seed0" else r
-        for r in results(THREE, ENDS)
-    ]
-    sentence = finding(group(runs))
-    assert sentence.endswith("Diverged: ring (1 of 2 runs).")
-    assert "ring ends 6.0 points below all-reduce" in sentence
-
-
-def test_when_everything_diverged_there_is_nothing_to_compare():
-    runs = [result(run, 0.1, num_epochs=0, reason="the loss became nan") for run in THREE.runs()]
-    assert finding(group(runs)) == "Every run diverged: there is nothing to compare."
-
-
 # The page
 
 
 def test_table_has_a_row_a_graph_in_the_experiments_order(tmp_path: Path):
     page = report(tmp_path, THREE, results(THREE, ENDS))
-    rows = re.findall(r'<tr><th scope="row">(.*?)</tr>', page)
+    rows = re.findall(r'<tr><th scope="row">(.*?)</tr>', page[: page.index("</table>")])
     assert [re.sub("<[^>]*>", "", row.split("</th>")[0]) for row in rows] == ["all-reduce", "complete", "torus", "ring"]
     assert "97.00 <small>± 1.41</small>" in rows[0]
     assert "90.50 <small>± 0.71</small>" in rows[3]
@@ -144,9 +75,10 @@ def test_table_has_a_row_a_graph_in_the_experiments_order(tmp_path: Path):
 
 def test_every_graph_has_one_colour_everywhere(tmp_path: Path):
     page = report(tmp_path, THREE, results(THREE, ENDS))
-    plots = figures(page)
-    for name in ("accuracy", "consensus", "bytes"):
-        colours = {t["name"]: t["line"]["color"] for t in plots[name]["views"][0]["data"] if "color" in t["line"]}
+    shown = figures(page)
+    for views in (shown["accuracy"], shown["consensus"], shown["bytes"]):
+        drawn = list(views.values())[-1]["data"]
+        colours = {t["name"]: t["line"]["color"] for t in drawn if "color" in t.get("line", {})}
         assert colours["ring"] == "--lasting-2"
         assert colours["complete"] == "--lasting-0"
     assert page.count("--lasting-2:") == 2  # once a theme
@@ -161,8 +93,7 @@ def test_colours_of_graphs_are_far_apart(number: int):
 
 
 def test_band_runs_from_the_lowest_to_the_highest_seed(tmp_path: Path):
-    plots = figures(report(tmp_path, THREE, results(THREE, ENDS)))
-    traces = plots["accuracy"]["views"][0]["data"]
+    traces = first(figures(report(tmp_path, THREE, results(THREE, ENDS)))["accuracy"])["data"]
     (band,) = [trace for trace in traces if trace["name"] == "ring" and "fill" in trace]
     (line,) = [trace for trace in traces if trace["name"] == "ring" and "fill" not in trace]
     assert band["x"] == [1, 2, 2, 1]
@@ -172,7 +103,7 @@ def test_band_runs_from_the_lowest_to_the_highest_seed(tmp_path: Path):
 
 def test_zeros_are_kept_off_logarithmic_axes_and_said(tmp_path: Path):
     page = report(tmp_path, THREE, results(THREE, ENDS))
-    shown = {trace["name"] for trace in figures(page)["consensus"]["views"][0]["data"]}
+    shown = {trace["name"] for trace in first(figures(page)["consensus"])["data"]}
     assert shown == {"complete", "torus", "ring"}
     assert "Not shown: all-reduce" in words(page)
 
@@ -186,12 +117,38 @@ def test_correlation_is_of_decentralized_runs_only(tmp_path: Path):
     assert "equal in one of the two" in words(report(tmp_path, THREE, same))
 
 
+def heat(view: dict[str, Any]) -> np.ndarray:
+    """The powers of ten of a heat map, as the page's script unpacks them."""
+    (trace,) = view["data"]
+    cells = np.frombuffer(base64.b64decode(trace["packed"]), dtype="<i2").astype(float)
+    return np.where(cells == -32768, np.nan, cells / 1000).reshape(len(trace["y"]), len(trace["x"]))
+
+
 def test_heat_map_averages_probes_and_seeds(tmp_path: Path):
-    plots = figures(report(tmp_path, THREE, results(THREE, ENDS)))
-    complete, _, ring = plots["tensors"]["views"]
-    assert complete["data"][0]["customdata"] == [[1e-3, 5e-4]] * 2
-    assert complete["data"][0]["z"][0] == pytest.approx([-3, -3.301])
-    assert ring["layout"]["coloraxis"] == complete["layout"]["coloraxis"]
+    runs = results(THREE, ENDS)
+    of_complete = [run for run in runs if run.run.label == "complete"]
+    of_complete[0].tensors["gini"][0] = 3e-3  # the other seed has 1e-3
+    views = figures(report(tmp_path, THREE, runs))["tensors"]
+    assert views["complete / Gini coefficient"]["data"][0]["x"] == [1, 2]
+    gini = heat(views["complete / Gini coefficient"])
+    np.testing.assert_allclose(gini, np.log10([[2e-3, 5e-4], [1e-3, 5e-4]]), atol=6e-4)
+    np.testing.assert_allclose(heat(views["complete / consensus distance"])[0], np.log10([1e-3, 5e-4]), atol=6e-4)
+    scales = {label: view["layout"]["coloraxis"] for label, view in views.items() if "Gini" in label}
+    assert scales["ring / Gini coefficient"] == scales["complete / Gini coefficient"]
+
+
+def test_heat_map_of_many_tensors_and_probes_is_readable(tmp_path: Path):
+    experiment = Experiment(graphs=("ring",), workers=4, seeds=1, epochs=150, centralized=False)
+    names = [f"layers.{i}.weight" for i in range(300)]
+    runs = [result(run, 0.9, tensors=names) for run in experiment.runs()]
+    view = figures(report(tmp_path, experiment, runs))["tensors"]["ring / coefficient of variation"]
+    assert heat(view).shape == (300, 60)
+    assert view["data"][0]["x"] == sorted(view["data"][0]["x"])
+    assert view["layout"]["height"] < 1100
+    assert 20 < len(view["layout"]["yaxis"]["ticktext"]) <= 75
+    np.testing.assert_allclose(
+        heat(view)[7, :2], np.log10([1e-3 * (1 + 1 / 2 + 1 / 3) / 3, 1e-3 * (1 / 4 + 1 / 5) / 2]), atol=6e-4
+    )
 
 
 def test_a_run_that_diverged_at_once_is_marked_with_its_reason(tmp_path: Path):
@@ -201,16 +158,16 @@ def test_a_run_that_diverged_at_once_is_marked_with_its_reason(tmp_path: Path):
     ]
     page = report(tmp_path, THREE, runs)
     assert page.count("replica 3 became nan at step 7: &lt;take&gt; a lower learning rate") == 2  # two seeds
-    assert "ring" not in {trace["name"] for trace in figures(page)["accuracy"]["views"][0]["data"]}
+    assert "ring" not in {trace["name"] for trace in first(figures(page)["accuracy"])["data"]}
 
 
 def test_a_run_that_diverged_later_is_dotted_to_its_end(tmp_path: Path):
     runs = results(THREE, ENDS)
     runs[-1] = result(runs[-1].run, 0.5, num_epochs=1, reason="the loss became inf")
     runs[-1].epochs[0]["consensus_distance"] = float("inf")
-    plots = figures(report(tmp_path, THREE, runs))
+    shown = figures(report(tmp_path, THREE, runs))
     accuracy, consensus = (
-        next(trace for trace in plots[name]["views"][0]["data"] if "diverged" in trace["name"])
+        next(trace for trace in first(shown[name])["data"] if "diverged" in trace["name"])
         for name in ("accuracy", "consensus")
     )
     assert accuracy["y"] == [0.25]
@@ -225,7 +182,7 @@ def test_names_are_escaped_and_cannot_end_the_script(tmp_path: Path):
     page = report(tmp_path, THREE, runs)
     assert "</script><b>" not in page
     assert "<img src=x>" not in page
-    assert "&lt;/script&gt;&lt;b&gt;" in figures(page)["tensors"]["views"][0]["data"][0]["y"]
+    assert "&lt;/script&gt;&lt;b&gt;" in first(figures(page)["tensors"])["data"][0]["y"]
 
 
 def test_what_runs_have_in_common_is_said_once(tmp_path: Path):
@@ -253,8 +210,9 @@ def test_any_set_of_runs_makes_a_page(tmp_path: Path, experiment: Experiment):
     runs = [result(run, 0.9, drift=0.0 if run.workers == 1 else 1e-3) for run in experiment.runs()]
     page = report(tmp_path, experiment, runs)
     labels = dict.fromkeys(run.run.label for run in runs)
-    assert page.count('<th scope="row">') == len(labels)
-    assert all(view["data"] for view in figures(page)["accuracy"]["views"])
+    table = page[page.index('<table class="results">') : page.index("</table>")]
+    assert table.count('<th scope="row">') == len(labels)
+    assert len(figures(page)["accuracy"]) == 3
     drawn = page[page.index("<h2>The graphs</h2>") :]
     assert drawn.count('<figure class="graph') == len(labels.keys() - {"all-reduce"})
 
@@ -265,27 +223,158 @@ def test_no_run_yet_makes_a_page(tmp_path: Path):
 
 def test_degree_over_time_is_shown_for_graphs_that_change(tmp_path: Path):
     experiment = Experiment(graphs=("ada", "ring"), workers=8, seeds=1, epochs=4)
-    plots = figures(report(tmp_path, experiment, [result(run, 0.9) for run in experiment.runs()]))
-    assert [trace["name"] for trace in plots["degree"]["views"][0]["data"]] == ["ada"]
+    shown = figures(report(tmp_path, experiment, [result(run, 0.9) for run in experiment.runs()]))
+    assert [trace["name"] for trace in first(shown["degree"])["data"]] == ["ada"]
 
 
 def test_a_large_experiment_stays_small(tmp_path: Path):
     graphs = ("complete", "exponential", "torus", "ring", "ada", *(f"ring-lattice:k={k}" for k in (4, 8, 16)))
-    experiment = Experiment(graphs=graphs, workers=1008, seeds=1, epochs=100)
-    names = [f"layers.{i}.weight" for i in range(100)]
-    runs = []
-    for run in experiment.runs():
-        made = result(run, 0.9123456789, drift=1 / 3)
-        made.tensors["tensor"] = names * 100
-        made.tensors["step"] = [epoch for epoch in range(100) for _ in names]
-        made.tensors["coefficient_of_variation"] = [1 / (3 + i) for i in range(10_000)]
-        runs.append(made)
+    experiment = Experiment(graphs=graphs, workers=1008, seeds=1, epochs=150)
+    names = [f"layers.{i}.weight" for i in range(65)]
+    runs = [result(run, 0.9123456789, drift=1 / 3, tensors=names) for run in experiment.runs()]
     report(tmp_path, experiment, runs)
-    assert (tmp_path / "report.html").stat().st_size < 12e6
+    assert (tmp_path / "report.html").stat().st_size < 10e6
 
 
 def test_every_measure_of_the_bench_has_a_name():
     assert {measure.key for measure in DISPERSIONS} == set(DISPERSION)
+
+
+# Several settings on one page
+
+
+def test_sizes_and_rules_have_plots_of_their_own(tmp_path: Path):
+    page = report(tmp_path, SIZES, results(SIZES, ENDS))
+    data = plots(page)
+    assert len(data["accuracy"]["panels"]) == 6
+    assert len(data["scale"]["panels"]) == 2, "one a rule"
+    assert len(data["rules"]["panels"]) == 3, "one a size"
+    shown = figures(page, setting=0)  # 4 workers, square root
+    (ring,) = [trace for trace in first(shown["scale"])["data"] if trace["name"] == "ring"]
+    assert ring["y"] == pytest.approx([0.905, 0.895, 0.875])
+    assert ring["x"] == pytest.approx([4, 8, 16], rel=0.1)
+    assert ring["error_y"]["array"] == pytest.approx([0.005 * math.sqrt(2)] * 3, rel=1e-4)
+    (ring,) = [trace for trace in first(shown["rules"])["data"] if trace["name"] == "ring"]
+    assert ring["y"] == pytest.approx([0.905, 0.88])
+    assert first(shown["rules"])["layout"]["xaxis"]["ticktext"] == ["square-root", "linear"]
+
+
+def test_the_largest_size_is_shown_first_and_texts_follow(tmp_path: Path):
+    page = report(tmp_path, SIZES, results(SIZES, ENDS))
+    assert '<option value="4" selected>16 workers · square-root rule</option>' in page
+    shown = re.search(r'<p class="finding">(.*?)</p>', page, re.DOTALL)
+    assert shown
+    texts = re.findall(r'<span data-settings="([\d ]+)"( hidden)?>', shown[1])
+    assert len(texts) == 6
+    assert [places for places, is_hidden in texts if not is_hidden] == ["4"]
+
+
+def test_the_table_says_which_setting_a_row_is_of(tmp_path: Path):
+    page = report(tmp_path, SIZES, results(SIZES, ENDS))
+    table = page[page.index('<table class="results">') : page.index("</table>")]
+    assert table.count("<tbody data-setting=") == 6
+    assert re.findall(r'<td class="apart">(.*?)</td>', table)[:2] == ["4", "square-root"]
+    alone = report(tmp_path, THREE, results(THREE, ENDS))
+    assert 'class="apart"' not in alone
+    assert 'id="scale"' not in alone
+    assert 'id="setting"' not in alone
+
+
+def test_a_graph_has_one_colour_in_all_settings(tmp_path: Path):
+    page = report(tmp_path, SIZES, results(SIZES, ENDS))
+    colours = {
+        trace["line"]["color"]
+        for setting in range(6)
+        for trace in first(figures(page, setting)["accuracy"])["data"]
+        if trace["name"] == "ring" and "color" in trace["line"]
+    }
+    assert colours == {"--lasting-2"}
+
+
+def test_rules_are_called_alike_everywhere():
+    assert RULES.keys() == LR_RULES.keys()
+
+
+def test_tasks_are_apart(tmp_path: Path):
+    """Runs of another task, whose own figures this version does not know."""
+    runs = results(THREE, ENDS)
+    runs += [replace(run, run=replace(run.run, task="cifar10", workers=8)) for run in results(THREE, ENDS)]
+    subject = Subject(runs=[run.run for run in runs], origin="Joined folders", settings=["here"], notes=("A note.",))
+    write_page(tmp_path / "joined.html", subject, runs)
+    page = (tmp_path / "joined.html").read_text(encoding="utf-8")
+    assert re.findall(r'<option value="\d"(?: selected)?>(\w+ · \d+ workers)</option>', page) == [
+        "digits · 16 workers",
+        "cifar10 · 8 workers",
+    ]
+    assert "<h1>Digits and cifar10 on 8 to 16 replicas</h1>" in page
+    assert 'id="scale"' not in page, "sizes of different tasks do not compare"
+    assert '<p class="note">A note.</p>' in page
+
+
+# Fewer rows, more columns
+
+
+def test_rows_may_be_sparser_than_epochs(tmp_path: Path):
+    sparse = Experiment(graphs=("ring",), workers=4, seeds=2, epochs=150)
+    runs = [result(run, 0.9, every=5) for run in sparse.runs()]
+    traces = first(figures(report(tmp_path, sparse, runs))["accuracy"])["data"]
+    (line,) = [trace for trace in traces if trace["name"] == "ring" and "fill" not in trace]
+    assert line["x"] == list(range(5, 151, 5))
+
+
+def test_long_curves_are_thinned(tmp_path: Path):
+    long = Experiment(graphs=("ring",), workers=4, seeds=1, epochs=1000, centralized=False)
+    traces = first(figures(report(tmp_path, long, [result(run, 0.9) for run in long.runs()]))["accuracy"])["data"]
+    assert len(traces[0]["x"]) == 200
+    assert (traces[0]["x"][0], traces[0]["x"][-1]) == (1, 1000)
+
+
+def test_language_tasks_show_perplexity_and_scores(tmp_path: Path):
+    runs = results(THREE, ENDS)
+    for run in runs:
+        for row in run.epochs:
+            row |= {"test_loss": 4.0, "perplexity": 54.6, "replica_samples": 64}
+        run.epochs[-1]["bleu"] = 31.5
+    page = report(tmp_path, THREE, runs)
+    shown = figures(page)
+    assert list(shown["accuracy"]) == ["averaged model", "mean replica", "worst replica", "perplexity", "test loss"]
+    assert shown["accuracy"]["perplexity"]["layout"]["yaxis"]["type"] == "log"
+    assert list(shown["bytes"]) == [
+        f"{when} / {what}" for when in ("at the end", "on the way") for what in ("averaged model", "perplexity")
+    ]
+    table = page[page.index('<table class="results">') : page.index("</table>")]
+    assert "bleu" in table
+    assert "31.50 <small>± 0.00</small>" in table
+    assert "replica samples" not in page
+    assert "exp( loss(x̄) )" in page
+    assert "exp( loss(x̄) )" not in report(tmp_path, THREE, results(THREE, ENDS))
+
+
+def test_cost_has_a_point_a_graph_and_the_baseline(tmp_path: Path):
+    view = figures(report(tmp_path, THREE, results(THREE, ENDS)))["bytes"]["at the end / averaged model"]
+    assert [trace["name"] for trace in view["data"]] == ["all-reduce", "complete", "torus", "ring"]
+    assert view["layout"]["xaxis"]["type"] == "log"
+    ring = view["data"][-1]
+    assert (ring["x"], ring["y"]) == ([2e6], [0.905])
+    assert ring["error_y"]["array"] == pytest.approx([0.005 * math.sqrt(2)], rel=1e-4)
+
+
+# The ranking
+
+
+def test_the_ranking_is_a_table_with_what_it_cannot_say(tmp_path: Path):
+    text = words(report(tmp_path, THREE, results(THREE, ENDS)))
+    assert "3 graphs, 2 seeds. With 3 graphs no order is unlikely, so there is no p-value." in text
+    assert "consensus distance – – – +1.00 +1.00 – +1.00 +1.00 – +1.00 +1.00 –" in text  # no probe early
+    alone = replace(THREE, graphs=("ring",))
+    assert "Only one graph (ring) came to its end" in words(report(tmp_path, alone, results(alone, ENDS)))
+
+
+def test_where_replicas_are_furthest_apart_is_said_and_marked(tmp_path: Path):
+    page = report(tmp_path, THREE, results(THREE, ENDS))
+    assert "The Gini coefficient is largest at 50 % of the training on all graphs" in words(page)
+    marks = [t for t in first(figures(page)["consensus"])["data"] if t.get("marker", {}).get("symbol") == "diamond"]
+    assert [mark["x"] for mark in marks] == [[1]] * 3
 
 
 def test_nothing_is_fetched_from_elsewhere(tmp_path: Path):

@@ -1,20 +1,22 @@
 """The report in a real browser: it draws, it answers to clicks, it fits, it asks nobody for anything."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up_runs import results
+from made_up_runs import result, results
 from selenium import webdriver
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from gossamer.bench import Experiment
 from gossamer.bench.report import write_report
 
-PLOTS = ("accuracy", "final", "consensus", "dispersion", "scatter", "tensors", "degree", "bytes")
+PLOTS = ("accuracy", "final", "consensus", "dispersion", "scatter", "ranks", "tensors", "degree", "bytes")
+ACROSS = ("scale", "rules")
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -27,12 +29,24 @@ FLAGS = (
 )
 
 
+EXPERIMENT = Experiment(graphs=("complete", "ring", "ada"), workers=16, seeds=2, epochs=12)
+ENDS = {"all-reduce": (0.98, 0.96), "complete": (0.97, 0.98), "ring": (0.90, 0.91), "ada": (0.96, 0.97)}
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    experiment = Experiment(graphs=("complete", "ring", "ada"), workers=16, seeds=2, epochs=12)
-    ends = {"all-reduce": (0.98, 0.96), "complete": (0.97, 0.98), "ring": (0.90, 0.91), "ada": (0.96, 0.97)}
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(path, experiment, results(experiment, ends))
+    write_report(path, EXPERIMENT, results(EXPERIMENT, ENDS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def page_of_sizes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three sizes and two rules; the centralized baseline and Ada were not run at every size."""
+    experiment = replace(EXPERIMENT, workers=(4, 8, 16), lr_rules=("sqrt", "linear"))
+    runs = [r for r in results(experiment, ENDS) if r.run.workers == 16 or r.run.graph != "ada"]
+    path = tmp_path_factory.mktemp("sizes") / "report.html"
+    write_report(path, experiment, runs)
     return path
 
 
@@ -58,10 +72,29 @@ def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def _opened(browser: Chrome, page: Path) -> Iterator[None]:
     """Every test starts from a fresh page of a laptop's size, and ends without a word in the console."""
     _resize(browser, 1440)
-    browser.get(page.as_uri())
+    _open(browser, page)
     yield
     assert browser.get_log("browser") == []
+    assert _requested(browser) == []
     browser.execute_script("localStorage.clear()")
+
+
+def _open(browser: Chrome, page: Path) -> None:
+    browser.get(page.as_uri())
+    _wait_for_plots(browser)
+
+
+def _wait_for_plots(browser: Chrome) -> None:
+    _wait_until(browser, lambda: browser.execute_script("return waiting.length") == 0)
+
+
+def _wait_until(browser: Chrome, holds: Callable[[], bool]) -> None:
+    WebDriverWait(browser, 30, poll_frequency=0.05).until(lambda _: holds())
+
+
+def _requested(browser: Chrome) -> list[str]:
+    script = "return performance.getEntriesByType('resource').map(entry => entry.name)"
+    return [name for name in browser.execute_script(script) if not name.startswith(("data:", "blob:"))]
 
 
 def _resize(browser: Chrome, width: int) -> None:
@@ -104,10 +137,12 @@ def test_no_plot_is_without_a_place_and_no_place_without_a_plot(browser: Chrome)
 def test_theme_button_changes_page_and_plots_and_is_remembered(browser: Chrome):
     page_before, plot_before = _background(browser), _stroke(browser)
     browser.find_element(By.ID, "theme").click()
+    _wait_for_plots(browser)
     page_after, plot_after = _background(browser), _stroke(browser)
     assert page_after != page_before
     assert plot_after != plot_before
     browser.refresh()
+    _wait_for_plots(browser)
     assert (_background(browser), _stroke(browser)) == (page_after, plot_after)
 
 
@@ -116,8 +151,12 @@ def test_the_system_decides_the_theme_at_first(browser: Chrome):
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     )
-    assert _background(browser) != light
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    try:
+        _wait_until(browser, lambda: _background(browser) != light)  # the page hears of it in its own time
+        assert browser.execute_script("return root.dataset.theme") == "dark"
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    _wait_until(browser, lambda: _background(browser) == light)
 
 
 def test_accuracy_switch_changes_both_plots(browser: Chrome):
@@ -138,29 +177,140 @@ def test_dispersion_and_tensors_can_be_chosen(browser: Chrome):
         "index of dispersion",
     ]
     choice.select_by_visible_text("quartile coefficient")
-    assert browser.execute_script("return viewOf.dispersion") == 2
+    assert browser.execute_script("return chosen.dispersion") == [2]
     heat = "return document.getElementById('tensors').data[0].customdata[0][0]"
-    before = browser.execute_script(heat)
+    complete = browser.execute_script(heat)
     browser.find_element(By.XPATH, "//div[@data-plots='tensors']/button[.='ring']").click()
-    assert browser.execute_script(heat) > before
+    ring = browser.execute_script(heat)
+    assert complete == pytest.approx(1e-3, rel=2e-3)
+    assert ring == pytest.approx(1e-3 / 0.0507, rel=1e-2)
+    measure = Select(browser.find_element(By.CSS_SELECTOR, "select[data-plots=tensors]"))
+    measure.select_by_visible_text("consensus distance")
+    assert browser.execute_script("return chosen.tensors") == [1, 4]
+    assert browser.execute_script(heat) == ring
 
 
 def test_a_click_on_a_legend_hides_a_graph_everywhere(browser: Chrome):
     before = {plot: _num_traces(browser, plot) for plot in ("accuracy", "consensus", "scatter", "bytes")}
     browser.find_element(By.CSS_SELECTOR, ".legend button[data-graph=ring]").click()
+    _wait_for_plots(browser)
     assert all(_num_traces(browser, plot) < number for plot, number in before.items())
     pressed = browser.find_elements(By.CSS_SELECTOR, ".legend button[data-graph=ring]")
     assert {button.get_attribute("aria-pressed") for button in pressed} == {"false"}
 
 
+def _keys(browser: Chrome, plots: str) -> list[str]:
+    keys = browser.find_elements(By.CSS_SELECTOR, f".legend[data-plots='{plots}'] button")
+    return [key.text for key in keys if key.is_displayed()]
+
+
+def test_a_legend_names_what_its_plots_show(browser: Chrome):
+    """Centralized replicas are equal, so the all-reduce is in no plot of distances."""
+    assert _keys(browser, "accuracy final") == ["all-reduce", "complete", "ring", "ada"]
+    assert _keys(browser, "consensus dispersion") == ["complete", "ring", "ada"]
+
+
+def test_the_level_of_the_baseline_can_be_hidden(browser: Chrome):
+    before = _num_traces(browser, "scatter")
+    browser.find_element(By.CSS_SELECTOR, ".legend[data-plots=scatter] button[data-graph=all-reduce]").click()
+    _wait_for_plots(browser)
+    assert _num_traces(browser, "scatter") == before - 1
+
+
+def test_cost_on_the_way_is_a_curve(browser: Chrome):
+    points = "return document.getElementById('bytes').data[0].x.length"
+    assert browser.execute_script(points) == 1
+    browser.find_element(By.XPATH, "//button[.='on the way']").click()
+    assert browser.execute_script(points) == 12
+
+
 @pytest.mark.parametrize("width", [1440, 390])
-def test_page_does_not_scroll_sideways(browser: Chrome, width: int):
+@pytest.mark.parametrize("kind", ["page", "page_of_sizes"])
+def test_page_does_not_scroll_sideways(browser: Chrome, request: pytest.FixtureRequest, kind: str, width: int):
     _resize(browser, width)
-    browser.refresh()
+    _open(browser, request.getfixturevalue(kind))
     assert browser.execute_script("return innerWidth") == width
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
-def test_nothing_is_requested(browser: Chrome):
-    script = "return performance.getEntriesByType('resource').map(entry => entry.name)"
-    assert [name for name in browser.execute_script(script) if not name.startswith(("data:", "blob:"))] == []
+def test_a_table_that_is_too_wide_says_so_until_it_is_scrolled(browser: Chrome):
+    _resize(browser, 390)
+    browser.refresh()
+    box = browser.find_element(By.CSS_SELECTOR, "#results .scroll")
+    hint = "return getComputedStyle(arguments[0], '::before').content"
+    assert "scroll" in browser.execute_script(hint, box)
+    _wait_until(browser, lambda: box.get_attribute("data-more") is not None)
+    browser.execute_script("arguments[0].scrollLeft = 10000", box)
+    _wait_until(browser, lambda: box.get_attribute("data-more") is None)
+    _resize(browser, 1440)
+    _wait_until(browser, lambda: box.get_attribute("data-wide") is None)
+
+
+# Several settings on one page
+
+
+def _choose(browser: Chrome, name: str) -> None:
+    Select(browser.find_element(By.ID, "setting")).select_by_visible_text(name)
+    _wait_for_plots(browser)
+
+
+def test_every_plot_follows_the_setting(browser: Chrome, page_of_sizes: Path):
+    _open(browser, page_of_sizes)
+    for plot in (*PLOTS, *ACROSS):
+        assert _num_traces(browser, plot) > 0, plot
+    heading = browser.find_element(By.CLASS_NAME, "finding")
+    assert "On 16 replicas (square-root rule)" in heading.text
+    end = _ring(browser, "accuracy")[-1]
+    assert end == pytest.approx(0.905 - 0.03)
+    _choose(browser, "4 workers · linear rule")
+    assert "On 4 replicas (linear rule)" in heading.text
+    assert "On 16 replicas" not in heading.text
+    assert _ring(browser, "accuracy")[-1] == pytest.approx(0.905 - 0.025)
+
+
+def test_what_a_setting_lacks_is_neither_shown_nor_offered(browser: Chrome, page_of_sizes: Path):
+    _open(browser, page_of_sizes)
+    browser.find_element(By.XPATH, "//div[@data-plots='tensors']/button[.='ada']").click()
+    assert "ada" in _keys(browser, "accuracy final")
+    assert browser.find_element(By.ID, "degree").is_displayed()
+    _choose(browser, "4 workers · square-root rule")
+    assert "ada" not in _keys(browser, "accuracy final")
+    assert not browser.find_element(By.ID, "degree").is_displayed()
+    ada = browser.find_element(By.XPATH, "//div[@data-plots='tensors']/button[.='ada']")
+    assert not ada.is_enabled()
+    assert ada.get_attribute("aria-pressed") == "false"
+    assert _num_traces(browser, "tensors") > 0
+    _choose(browser, "16 workers · linear rule")
+    assert ada.get_attribute("aria-pressed") == "true", "the choice is remembered"
+
+
+def test_the_table_shows_the_chosen_setting_or_all(browser: Chrome, page_of_sizes: Path):
+    _open(browser, page_of_sizes)
+
+    def shown() -> int:
+        rows = browser.find_elements(By.CSS_SELECTOR, "#results tbody tr")
+        return sum(row.is_displayed() for row in rows)
+
+    assert shown() == 4
+    _choose(browser, "8 workers · linear rule")
+    assert shown() == 3
+    browser.find_element(By.XPATH, "//button[.='all settings']").click()
+    assert shown() == 20
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#results tbody.chosen tr")) == 3
+
+
+def test_a_large_page_is_drawn_quickly(browser: Chrome, tmp_path: Path):
+    """1008 workers, 65 tensors, 150 probes: within a few seconds also where two cores are busy."""
+    experiment = Experiment(
+        graphs=("complete", "exponential", "torus", "ring", "ada"), workers=1008, seeds=1, epochs=150
+    )
+    names = [f"layers.{i}.weight" for i in range(65)]
+    write_report(tmp_path / "report.html", experiment, [result(run, 0.9, tensors=names) for run in experiment.runs()])
+    _open(browser, tmp_path / "report.html")
+    assert (
+        browser.execute_script(
+            "const start = performance.now(); drawAll(); drawSome(Infinity); return performance.now() - start"
+        )
+        < 3000
+    )
+    assert browser.execute_script("return document.getElementById('tensors').data[0].z.length") == 65

@@ -1,5 +1,6 @@
-"""The report of an experiment: one self-contained page that opens offline."""
+"""The report of runs: one self-contained page that opens offline."""
 
-from ._page import write_report
+from ._page import write_page, write_report
+from ._subject import Subject
 
-__all__ = ["write_report"]
+__all__ = ["Subject", "write_page", "write_report"]

@@ -1,7 +1,8 @@
 """One colour for each graph, the same in every plot, table and drawing, in a light and a dark shade.
 
 Okabe and Ito's colours, which people with any kind of colour vision tell apart, in the order dense to sparse: blue,
-sky, green, orange, vermilion. What changes over time (Ada) is purple, the centralized baseline grey.
+sky, green, orange, vermilion; olive and crimson help out where there are more. What changes over time (Ada) is purple,
+the centralized baseline grey.
 """
 
 from collections.abc import Sequence
@@ -10,10 +11,34 @@ from dataclasses import dataclass
 Rgb = tuple[int, int, int]
 
 _DENSE_TO_SPARSE: dict[str, tuple[Rgb, ...]] = {
-    "light": ((0, 98, 165), (58, 160, 214), (0, 142, 104), (217, 144, 0), (201, 76, 12)),
-    "dark": ((74, 152, 222), (140, 205, 245), (46, 189, 145), (240, 176, 48), (240, 112, 60)),
+    "light": (
+        (0, 98, 165),
+        (58, 160, 214),
+        (0, 142, 104),
+        (140, 150, 20),
+        (217, 144, 0),
+        (201, 76, 12),
+        (140, 25, 60),
+    ),
+    "dark": (
+        (74, 152, 222),
+        (140, 205, 245),
+        (46, 189, 145),
+        (190, 200, 85),
+        (240, 176, 48),
+        (240, 112, 60),
+        (235, 95, 125),
+    ),
 }
-_PICKS = {1: (0,), 2: (0, 4), 3: (0, 2, 4), 4: (0, 2, 3, 4), 5: (0, 1, 2, 3, 4)}
+_PICKS = {
+    1: (0,),
+    2: (0, 5),
+    3: (0, 2, 5),
+    4: (0, 2, 4, 5),
+    5: (0, 1, 2, 4, 5),
+    6: (0, 1, 2, 3, 4, 5),
+    7: (0, 1, 2, 3, 4, 5, 6),
+}
 """Few graphs take colours far apart; more divide the range evenly, and every second one steps aside in lightness."""
 _ASIDE: dict[str, Rgb] = {"light": (0, 0, 0), "dark": (255, 255, 255)}
 _STEP_ASIDE = 0.4
@@ -39,13 +64,19 @@ class Colour:
         return f"{self.variable}-band"
 
 
-def centralized() -> Colour:
-    return Colour("--centralized", _CENTRALIZED)
+def centralized(place: int = 0) -> Colour:
+    """For the centralized baseline, or the one at `place` where runs of several experiments are joined."""
+    aside = min(_STEP_ASIDE * place, 0.8)
+    shades = {theme: _between(shade, _ASIDE[theme], aside) for theme, shade in _CENTRALIZED.items()}
+    return Colour(f"--centralized-{place}", shades)
 
 
 def changing(place: int) -> Colour:
     """For the graph at `place` among those that change over time."""
-    shades = {theme: colours[place % len(colours)] for theme, colours in _CHANGING.items()}
+    shades = {}
+    for theme, colours in _CHANGING.items():
+        aside = min(_STEP_ASIDE * (place // len(colours)), 0.8)
+        shades[theme] = _between(colours[place % len(colours)], _ASIDE[theme], aside)
     return Colour(f"--changing-{place}", shades)
 
 

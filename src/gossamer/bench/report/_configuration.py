@@ -7,21 +7,21 @@ from dataclasses import asdict
 from html import escape
 from typing import Any
 
-from ..experiment import Experiment
 from ..store import RunResult
+from ._subject import Subject
 
 _OWN = ("graph", "algorithm", "seed")
 """The settings in which the runs of an experiment differ."""
 
 
-def configuration(experiment: Experiment, runs: Sequence[RunResult]) -> str:
+def configuration(subject: Subject, runs: Sequence[RunResult]) -> str:
     """Foldable blocks; what several runs have in common is said once, with the runs that it holds for."""
     settings = _alike(runs, lambda run: {k: v for k, v in asdict(run.run).items() if k not in _OWN})
     machines = _alike(runs, lambda run: {k: v for k, v in run.environment.items() if k != "command"})
     commands = _alike(runs, lambda run: shlex.join(run.environment.get("command", [])))
     return "\n".join(
         [
-            _block("Experiment", _listing(asdict(experiment)), is_open=True),
+            _block(subject.origin, _listing(subject.settings), is_open=True),
             _block("Resolved settings", settings),
             _block("Environment", machines),
             _block("Command", commands),

@@ -1,6 +1,9 @@
 """What is measured, under the names that tables, plots and definitions share."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["share", "distance", "loss", "score"]
 
 
 @dataclass(frozen=True)
@@ -11,6 +14,12 @@ class Measure:
     label: str
     equation: str = ""
     meaning: str = ""
+    kind: Kind = "distance"
+    """A share is shown in percent; distances and losses on a logarithmic axis; a score as it is."""
+
+    @property
+    def is_log(self) -> bool:
+        return self.kind in ("distance", "loss")
 
 
 AVERAGED = Measure(
@@ -18,20 +27,36 @@ AVERAGED = Measure(
     "averaged model",
     "f(x̄),  x̄ = (1/n) Σᵢ xᵢ",
     "Test accuracy of the one model that is the mean of all replicas: what one would deploy.",
+    "share",
 )
 MEAN_REPLICA = Measure(
     "replica_accuracy_mean",
     "mean replica",
     "(1/n) Σᵢ f(xᵢ)",
     "Mean test accuracy of the replicas, each evaluated alone.",
+    "share",
 )
 WORST_REPLICA = Measure(
     "replica_accuracy_min",
     "worst replica",
     "minᵢ f(xᵢ)",
     "Test accuracy of the replica that is worst at that moment.",
+    "share",
 )
 ACCURACIES = (AVERAGED, MEAN_REPLICA, WORST_REPLICA)
+
+PERPLEXITY = Measure(
+    "perplexity",
+    "perplexity",
+    "exp( loss(x̄) )",
+    "Of the averaged model on the test text: among how many tokens it is as unsure as if it chose blindly. Lower is "
+    "better.",
+    "loss",
+)
+TEST_LOSS = Measure("test_loss", "test loss", "loss(x̄)", "Mean loss of the averaged model on the test data.", "loss")
+LANGUAGE = (PERPLEXITY, TEST_LOSS)
+QUALITIES = (*ACCURACIES, *LANGUAGE)
+"""What a model is judged by; accuracies are always measured, the others where the task has them."""
 
 CONSENSUS = Measure(
     "consensus_distance",
@@ -66,7 +91,33 @@ INDEX = Measure(
 )
 DISPERSIONS = (GINI, VARIATION, QUARTILES, INDEX)
 """Of the L2 norms v₁ … vₙ of one tensor on n replicas; a row of an epoch holds the mean over tensors."""
+DIFFERENCES = (*DISPERSIONS, CONSENSUS)
+"""All that replicas are told apart by."""
+NAMES = {measure.key: measure.label for measure in DIFFERENCES}
 
 SENT = Measure("bytes_sent", "sent per worker")
 
 DEFINED = (*ACCURACIES, CONSENSUS, *DISPERSIONS)
+
+_KNOWN = {measure.key for measure in (*QUALITIES, *DIFFERENCES, SENT)} | {
+    "epoch",
+    "step",
+    "train_loss",
+    "replica_accuracy_max",
+    "replica_samples",
+    "degree",
+    "seconds",
+}
+
+
+def scores(final: dict[str, float]) -> list[Measure]:
+    """Figures that only the task knows of, such as BLEU, from the last row of a run.
+
+    >>> scores({"accuracy": 0.4, "epoch": 3, "bleu": 31.5})
+    [Measure(key='bleu', label='bleu', equation='', meaning='', kind='score')]
+    """
+    return [
+        Measure(key, key.replace("_", " "), kind="score")
+        for key, value in final.items()
+        if key not in _KNOWN and isinstance(value, (int, float))
+    ]

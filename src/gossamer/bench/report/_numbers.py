@@ -12,12 +12,12 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def finite(value: float | None) -> float | None:
-    """A number that JSON knows, to 5 digits; None for what is missing, infinite or not a number.
+    """A number that JSON knows, to 6 digits; None for what is missing, infinite or not a number.
 
     >>> [finite(x) for x in (0.1234567, float("inf"), None)]
-    [0.12346, None, None]
+    [0.123457, None, None]
     """
-    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+    return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
 def size(value: float | None) -> float | None:

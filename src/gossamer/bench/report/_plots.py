@@ -1,19 +1,24 @@
-"""What all plots share: views, traces that the page can hide by graph, and texts that are safe.
+"""What all plots share: views, traces that the page can hide by graph, axes, and texts that are safe.
 
 A plot is a plain dictionary in the words of Plotly, and the page draws it. Colours are names of CSS variables
 (`--ink`), which the page resolves in the theme that it shows.
 """
 
 import html
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ._groups import Group, Series
+from ._measures import Measure
+from ._numbers import finite
 
 Json = dict[str, Any]
 View = tuple[list[Json], Json]
 """Traces and layout."""
+Views = dict[tuple[str, ...], View]
+"""By what its switches must say for it to be shown."""
 
 SHARE: Json = {"tickformat": "~%", "hoverformat": ".2%"}
 LOG: Json = {"type": "log", "exponentformat": "power", "hoverformat": ".2e", "tickfont": {"size": 10}}
@@ -23,33 +28,45 @@ _FEW_EPOCHS = 8
 """Up to here each epoch gets a dot: one epoch alone would be a line without length."""
 _LONGEST_NAME = 22
 """Characters of a name beside an axis."""
-
-
-_NOTHING: View = (
-    [],
-    {
-        "height": 120,
-        "xaxis": {"visible": False},
-        "yaxis": {"visible": False},
-        "annotations": [
-            {"text": "nothing to show", "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5, "showarrow": False}
-        ],
-    },
-)
-"""Where replicas never differ, or no run has finished."""
+_MOST_NAMES = 9
+"""Names of points inside a plot."""
+_MOST_POWERS = 6
+"""Powers of ten beside an axis."""
+_FEW_POWERS, _LESS_THAN_ONE = 2.0, 0.7
+"""Powers of ten that an axis spans up to which 2 and 5 are marked too, and up to which Plotly finds round numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A plot with one or more views, by name, that a switch on the page chooses from."""
+    """A plot with one or more views that switches on the page choose from."""
 
     height: int
-    views: dict[str, View] = field(default_factory=dict)
+    views: Views = field(default_factory=dict)
+    trace: Json = field(default_factory=dict)
+    """What all traces of all views have in common, said once."""
+    layout: Json = field(default_factory=dict)
+    """What the layouts of all views have in common."""
 
-    def json(self) -> Json:
-        """What the page's script reads."""
-        views = [(data, layout) if data else _NOTHING for data, layout in self.views.values()] or [_NOTHING]
-        return {"views": [{"data": data, "layout": {"height": self.height, **layout}} for data, layout in views]}
+    def json(self, choices: Sequence[Sequence[str]]) -> Json:
+        """What the page's script reads: the view for every combination of choices, null where it would be empty."""
+        views = [self._view(combination) for combination in _combinations(choices)]
+        return {"trace": self.trace, "layout": {"height": self.height, **self.layout}, "views": views}
+
+    def _view(self, combination: tuple[str, ...]) -> Json | None:
+        data, layout = self.views.get(combination, ([], {}))
+        return {"data": data, "layout": layout} if data else None
+
+
+def _combinations(choices: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """All of them, the last choice fastest.
+
+    >>> _combinations([["a", "b"], ["x", "y"]])
+    [('a', 'x'), ('a', 'y'), ('b', 'x'), ('b', 'y')]
+    """
+    made: list[tuple[str, ...]] = [()]
+    for names in choices:
+        made = [(*before, name) for before in made for name in names]
+    return made
 
 
 def trace(group: Group, **settings: Any) -> Json:
@@ -59,24 +76,73 @@ def trace(group: Group, **settings: Any) -> Json:
 
 def line(group: Group, x: Sequence[float | None], y: Series, **settings: Any) -> Json:
     """A curve of a graph. The baseline is dashed, as grey alone may pass for a grid line."""
-    dash = "6px,3px" if group.is_centralized else "solid"
     return trace(
         group,
         x=x,
         y=y,
         mode="lines+markers" if len(x) <= _FEW_EPOCHS else "lines",
-        line={"color": group.colour.variable, "width": 2.2, "dash": dash},
+        line={"color": group.colour.variable, "width": 2.2, "dash": dash(group)},
         marker={"size": 6},
         **settings,
     )
 
 
+def dash(group: Group) -> str:
+    return "6px,3px" if group.is_centralized else "solid"
+
+
 def per_epoch(groups: Sequence[Group], y_axis: Json) -> Json:
     """The layout of whatever goes over epochs."""
     num_epochs = max((member.run.epochs for group in groups for member in group.runs), default=0)
-    whole = {"dtick": 1} if num_epochs <= _FEW_EPOCHS else {}
-    x_axis = {"title": {"text": "epoch"}, "unifiedhovertitle": {"text": "epoch %{x}"}, **whole}
+    x_axis = {"title": {"text": "epoch"}, "unifiedhovertitle": {"text": "epoch %{x}"}, **whole_epochs(num_epochs)}
     return {"xaxis": x_axis, "yaxis": y_axis, "hovermode": "x unified"}
+
+
+def whole_epochs(number: int) -> Json:
+    """Marks at every epoch where there are few: half epochs mean nothing."""
+    return {"dtick": 1} if number <= _FEW_EPOCHS else {}
+
+
+def axis(measure: Measure, values: Iterable[float | None]) -> Json:
+    """The axis for values of a measure."""
+    if measure.kind == "share":
+        return SHARE
+    return log_axis(values) if measure.is_log else {}
+
+
+def log_axis(values: Iterable[float | None]) -> Json:
+    """A logarithmic axis with no more marks than its length can bear."""
+    logs = [math.log10(value) for value in values if value]
+    span = max(logs) - min(logs) if logs else 0.0
+    if span < _LESS_THAN_ONE:
+        return LOG | {"nticks": 6}
+    if span < _FEW_POWERS:
+        return LOG | {"dtick": "D2"}
+    return LOG | {"dtick": math.ceil(span / _MOST_POWERS)}
+
+
+def all_y(traces: Iterable[Json]) -> list[float | None]:
+    """Every height in a plot."""
+    return [value for member in traces for value in member["y"]]
+
+
+def hover(measure: Measure, axis_name: str = "y") -> str:
+    """How a value of a measure is written beside the pointer."""
+    form = {"share": ".2%", "distance": ".2e", "loss": ".4~g", "score": ".4~g"}[measure.kind]
+    return f"%{{{axis_name}:{form}}}"
+
+
+def error_bars(group: Group, spreads: Sequence[float | None]) -> Json:
+    """Standard deviations over seeds, where there are any."""
+    if not any(spreads):
+        return {}
+    return {
+        "type": "data",
+        "array": [finite(spread or 0.0) for spread in spreads],
+        "color": group.colour.variable,
+        "thickness": 1.2,
+        "width": 4,
+    }
 
 
 def padded(values: Sequence[float], share: float) -> list[float]:
@@ -85,15 +151,23 @@ def padded(values: Sequence[float], share: float) -> list[float]:
     return [min(values) - margin, max(values) + margin]
 
 
-def name_ticks(names: Sequence[str]) -> Json:
-    """An axis of names; long ones are cut in the middle, as their ends tell them apart."""
-    half = _LONGEST_NAME // 2
-    short = [name if len(name) <= _LONGEST_NAME else f"{name[:half]}…{name[-half:]}" for name in names]
+def name_ticks(names: Sequence[str], every: int = 1) -> Json:
+    """An axis of names, or of some of them; long ones are cut in the middle, as their ends tell them apart."""
     return {
-        "tickvals": list(range(len(names))),
-        "ticktext": [plot_text(name) for name in short],
+        "tickvals": list(range(0, len(names), every)),
+        "ticktext": [plot_text(shortened(name)) for name in names[::every]],
         "automargin": True,
     }
+
+
+def beside(groups: Sequence[Group]) -> bool:
+    """Whether names fit beside points: few, and short. The legend has them anyway."""
+    return len(groups) <= _MOST_NAMES and max((len(group.label) for group in groups), default=0) <= _LONGEST_NAME
+
+
+def shortened(name: str) -> str:
+    half = _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
 
 
 def plot_text(words: str) -> str:

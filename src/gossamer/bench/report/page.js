@@ -3,8 +3,9 @@
 // alone knows the themes; a change of theme, view or graphs shown draws the plots anew from the same JSON.
 
 const root = document.documentElement;
-const figures = JSON.parse(document.getElementById("figures").textContent);
-const viewOf = {};
+const { first, plots: figures } = JSON.parse(document.getElementById("figures").textContent);
+let setting = first; // of those that the page can show: a task, a number of workers, a learning-rate rule
+const chosen = {}; // for each plot, which of its choices
 const hidden = new Set();
 
 const axis = {
@@ -26,6 +27,11 @@ const config = {
   modeBarButtons: [["toImage", "resetScale2d"]],
 };
 
+const nothing = {
+  height: 120, xaxis: { visible: false }, yaxis: { visible: false },
+  annotations: [{ text: "nothing to show", xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false }],
+};
+
 function resolved(value, style) {
   if (typeof value === "string") return value.startsWith("--") ? style.getPropertyValue(value).trim() : value;
   if (Array.isArray(value)) return value.map((item) => resolved(item, style));
@@ -33,34 +39,154 @@ function resolved(value, style) {
   return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, resolved(item, style)]));
 }
 
+// ---- What is shown
+
+function panelOf(name) {
+  const place = figures[name].of[setting];
+  return place === null ? null : figures[name].panels[place];
+}
+
+function placeOf(name, picks) { // of a view among all combinations of choices, the last choice fastest
+  return figures[name].choices.reduce((place, names, axis) => place * names.length + (picks[axis] ?? 0), 0);
+}
+
+function combinations(name) {
+  return figures[name].choices.reduce((made, names) => made.flatMap((picks) => names.map((_, i) => [...picks, i])), [[]]);
+}
+
+// The choices made, or the nearest to them that this setting has: a graph may have been trained elsewhere only.
+function picksOf(name) {
+  const panel = panelOf(name), wanted = chosen[name] ?? [];
+  if (panel.views[placeOf(name, wanted)]) return wanted;
+  const alike = (picks) => picks.filter((pick, axis) => pick === (wanted[axis] ?? 0)).length;
+  const there = combinations(name).filter((picks) => panel.views[placeOf(name, picks)]);
+  return there.sort((a, b) => alike(b) - alike(a))[0] ?? [];
+}
+
+function viewOf(name) {
+  const panel = panelOf(name), view = panel?.views[placeOf(name, picksOf(name))];
+  if (!view) return { data: [], layout: { ...nothing } };
+  return { data: view.data.map((trace) => ({ ...panel.trace, ...trace })), layout: { ...panel.layout, ...view.layout } };
+}
+
+// Heat maps come as thousandths of powers of ten, two bytes each.
+function unpacked(trace) {
+  if (!trace.packed) return trace;
+  const bytes = new DataView(Uint8Array.from(atob(trace.packed), (letter) => letter.charCodeAt(0)).buffer);
+  const width = trace.x.length;
+  const cell = (row, column) => bytes.getInt16(2 * (row * width + column), true);
+  const table = (of) => trace.y.map((_, row) => trace.x.map((_, column) => of(cell(row, column))));
+  const blank = -32768;
+  return {
+    ...trace, packed: undefined,
+    z: table((value) => (value === blank ? null : value / 1000)),
+    customdata: table((value) => (value === blank ? null : 10 ** (value / 1000))),
+  };
+}
+
 function draw(name) {
-  const view = figures[name].views[viewOf[name] ?? 0];
+  const { data, layout } = viewOf(name);
   const style = getComputedStyle(root);
-  const data = resolved(view.data, style).map((trace) => ({ ...trace, visible: !hidden.has(trace.legendgroup) }));
-  const layout = resolved({ ...view.layout, template: { layout: house } }, style);
-  layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom"; // a finger scrolls the page
-  Plotly.react(name, data, layout, config);
+  const traces = resolved(data, style).map((trace) => ({ ...unpacked(trace), visible: !hidden.has(trace.legendgroup) }));
+  const full = resolved({ ...layout, template: { layout: house } }, style);
+  full.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom"; // a finger scrolls the page
+  Plotly.react(name, traces, full, config);
 }
 
+// What is in sight is drawn first, and the page answers between the plots.
+let waiting = [];
 function drawAll() {
-  Object.keys(figures).forEach(draw);
+  const wasWaiting = waiting.length > 0;
+  waiting = [];
+  for (const name of Object.keys(figures)) {
+    const place = document.getElementById(name), frame = place.closest(".frame");
+    if (frame) frame.hidden = panelOf(name) === null;
+    place.style.minHeight = `${viewOf(name).layout.height}px`; // so that nothing moves when it is drawn
+    if (!frame?.hidden) waiting.push(name);
+  }
+  const away = (name) => {
+    const { top, bottom } = document.getElementById(name).getBoundingClientRect();
+    return Math.max(top - innerHeight, -bottom, 0);
+  };
+  const distance = new Map(waiting.map((name) => [name, away(name)]));
+  waiting.sort((a, b) => distance.get(a) - distance.get(b));
+  for (const legend of document.querySelectorAll(".legend")) showKeys(legend);
+  if (!wasWaiting) drawSome();
 }
 
-// One of several views
-for (const control of document.querySelectorAll(".switch")) {
+function drawSome(until = performance.now() + 80) {
+  while (waiting.length && performance.now() < until) draw(waiting.shift());
+  if (waiting.length) setTimeout(drawSome);
+}
+
+// A legend names what its plots show, and nothing else.
+function showKeys(legend) {
+  const shown = new Set(legend.dataset.plots.split(" ").flatMap((name) => viewOf(name).data.map((trace) => trace.legendgroup)));
+  for (const key of legend.children) key.hidden = !shown.has(key.dataset.graph);
+}
+
+// ---- Controls
+
+// What a switch says is what is shown; what this setting lacks cannot be chosen.
+function refresh(control) {
+  const [name] = control.dataset.plots.split(" "), axis = Number(control.dataset.axis), panel = panelOf(name);
+  if (!panel) return;
+  const picks = picksOf(name);
+  for (const option of control.children) {
+    const value = Number(option.value);
+    option.disabled = !combinations(name).some((other) => other[axis] === value && panel.views[placeOf(name, other)]);
+    if (option.tagName === "BUTTON") option.setAttribute("aria-pressed", value === (picks[axis] ?? 0));
+  }
+  if (control.tagName === "SELECT") control.value = picks[axis] ?? 0;
+}
+
+const switches = document.querySelectorAll(".switch[data-plots]");
+for (const control of switches) {
   const choose = (value) => {
-    for (const name of control.dataset.plots.split(" ")) {
-      viewOf[name] = Number(value);
-      draw(name);
+    const names = control.dataset.plots.split(" ");
+    for (const name of names) {
+      chosen[name] = [...(panelOf(name) ? picksOf(name) : chosen[name] ?? [])];
+      chosen[name][Number(control.dataset.axis)] = Number(value);
+      if (panelOf(name)) draw(name);
+    }
+    refresh(control);
+    for (const legend of document.querySelectorAll(".legend")) {
+      if (legend.dataset.plots.split(" ").some((name) => names.includes(name))) showKeys(legend);
     }
   };
   control.addEventListener("change", () => choose(control.value));
   control.addEventListener("click", ({ target }) => {
-    if (target.tagName !== "BUTTON") return;
-    for (const button of control.children) button.setAttribute("aria-pressed", button === target);
-    choose(target.value);
+    if (target.tagName === "BUTTON" && !target.disabled) choose(target.value);
   });
 }
+
+// The setting: all texts and plots follow
+function show(place) {
+  setting = place;
+  for (const text of document.querySelectorAll("[data-settings]")) {
+    text.hidden = !text.dataset.settings.split(" ").includes(String(setting));
+  }
+  showRows();
+  switches.forEach(refresh);
+  drawAll();
+}
+
+const rows = document.getElementById("rows");
+function showRows() {
+  const all = !rows || rows.querySelector("[value=all]").getAttribute("aria-pressed") === "true";
+  for (const body of document.querySelectorAll("tbody[data-setting]")) {
+    const isChosen = Number(body.dataset.setting) === setting;
+    body.hidden = !all && !isChosen;
+    body.classList.toggle("chosen", Boolean(rows) && all && isChosen);
+    body.parentElement.classList.toggle("one", !all); // what tells settings apart is said above the table
+  }
+}
+rows?.addEventListener("click", ({ target }) => {
+  if (target.tagName !== "BUTTON") return;
+  for (const button of rows.children) button.setAttribute("aria-pressed", button === target);
+  showRows();
+});
+document.getElementById("setting")?.addEventListener("change", ({ target }) => show(Number(target.value)));
 
 // Graphs shown: every legend speaks for all plots
 for (const legend of document.querySelectorAll(".legend")) {
@@ -91,7 +217,18 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", ({ matches
 
 // Paper is white
 let beforePrint;
-addEventListener("beforeprint", () => { beforePrint = root.dataset.theme; setTheme("light"); });
+addEventListener("beforeprint", () => { beforePrint = root.dataset.theme; setTheme("light"); drawSome(Infinity); });
 addEventListener("afterprint", () => setTheme(beforePrint));
 
-drawAll();
+// What is wider than its place says so, until it has been scrolled to its end
+for (const box of document.querySelectorAll(".scroll")) {
+  const say = () => {
+    box.toggleAttribute("data-wide", box.scrollWidth - box.clientWidth > 2);
+    box.toggleAttribute("data-more", box.scrollWidth - box.clientWidth - box.scrollLeft > 2);
+  };
+  box.addEventListener("scroll", say, { passive: true });
+  new ResizeObserver(say).observe(box);
+  for (const inside of box.children) new ResizeObserver(say).observe(inside);
+}
+
+show(first);
