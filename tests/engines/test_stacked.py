@@ -12,7 +12,7 @@ from gossamer.engines import StackedEngine
 from gossamer.engines.stacked_mix import StackedMix
 from gossamer.topologies import build
 from problems import OPTIMIZERS, network, network_batch, network_loss
-from trajectories import perturbed, schedule, stacked
+from trajectories import perturbed, schedule
 
 
 def engine_of(model: nn.Module, n: int = 4, optimizer: str = "sgd", **settings: object) -> StackedEngine:
