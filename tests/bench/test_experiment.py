@@ -107,7 +107,7 @@ def made_up(**last: float) -> list[RunResult]:
 
 
 def test_what_a_task_measures_at_the_end_is_summarized() -> None:
-    (row,) = summarize(made_up(bleu=20.0, test_loss=1.0))
+    (row,) = summarize(made_up(bleu=20.0, test_loss=1.0, replica_samples=360))
     assert (row["bleu"], row["test_loss"]) == (20.5, 1.5)
     assert row["bleu_std"] == pytest.approx(0.5**0.5)
     assert extra_quantities([row]) == ["bleu", "test_loss"]

@@ -26,8 +26,8 @@ AT_THE_END = (
 )
 """What every row of an epoch has. What else the last one has (the loss on the test data, perplexity, BLEU) is
 summarized too, but for `NOT_RESULTS`."""
-NOT_RESULTS = ("epoch", "step", "degree", "seconds", "replica_accuracy_max")
-"""Where and when a row was taken, and how long that took."""
+NOT_RESULTS = ("epoch", "step", "degree", "seconds", "replica_accuracy_max", "replica_samples")
+"""When a row was taken, on what, and how long that took."""
 BEST: dict[str, Callable[[Iterable[float]], float]] = {"accuracy": max, "test_loss": min, "perplexity": min}
 """Of these also the best of all epochs."""
 
@@ -54,7 +54,7 @@ def setting(run: Run) -> tuple[str, int, str]:
 
 
 def extra_quantities(rows: Iterable[Summary]) -> list[str]:
-    """What tasks have measured beyond `AT_THE_END`, such as `perplexity` or `bleu`."""
+    """What tasks have measured beyond `AT_THE_END`, such as `test_loss`, `perplexity` or `bleu`."""
     return list(
         dict.fromkeys(
             name

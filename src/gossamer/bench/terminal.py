@@ -141,7 +141,7 @@ def _title(results: Results) -> str:
         experiment.algorithm,
         *([f"learning rate scaled by {_listed(rules)}"] if len(rules) > 1 else []),
         *([f"shards of Dirichlet({experiment.alpha:g}) classes"] if experiment.alpha is not None else []),
-        f"{runs[0].epochs} epochs",
+        f"{runs[0].epochs} epoch{'s' * (runs[0].epochs > 1)}",
         f"{experiment.seeds} seed{'s' * (experiment.seeds > 1)}",
     ]
     return ", ".join(parts)
@@ -165,7 +165,8 @@ def _columns(rows: list[Summary]) -> dict[str, Callable[[Summary], str]]:
         columns["peak\nrate"] = lambda row: f"{row['lr']:.3g}"
     columns["averaged\nmodel"] = _accuracy
     for quantity in extra_quantities(rows):
-        columns["\n" + quantity.replace("_", " ")] = _number(quantity, "{:.3f}" if "loss" in quantity else "{:.2f}")
+        if quantity != "test_loss":  # accuracy or perplexity says what it means
+            columns["\n" + quantity.replace("_", " ")] = _number(quantity, "{:.2f}")
     return columns | {
         "mean\nreplica": _number("replica_accuracy_mean", "{:.2f}", 100),
         "worst\nreplica": _number("replica_accuracy_min", "{:.2f}", 100),
