@@ -12,10 +12,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_names": set(),
     "_files": set(),
     "topologies": {"_names"},
-    "algorithms": set(),
+    "algorithms": {"_names"},
     "metrics": set(),
     "tasks": {"_files"},
     "engines": {"topologies", "algorithms"},
+    "_simulate": {"algorithms", "engines", "topologies"},
+    "recipes": {"_names", "bench", "tasks"},
     "bench": {"_files", "_names", "algorithms", "engines", "metrics", "tasks", "topologies"},
 }
 """Parts of the package, and which of the others each may import."""

@@ -6,22 +6,31 @@ engines      hold the replicas and mix them: stacked on one device, or a process
 metrics      how far the replicas are apart
 tasks        data, model, loss
 bench        experiments, results, reports
+recipes      experiments that make a published comparison again
+
+simulate     decentralized training of a model of your own, all replicas on one device
 """
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_PARTS = ("algorithms", "bench", "engines", "metrics", "tasks", "topologies")
+_PARTS = ("algorithms", "bench", "engines", "metrics", "recipes", "tasks", "topologies")
+_FUNCTIONS = {"simulate": "_simulate"}
+
+if TYPE_CHECKING:
+    from ._simulate import simulate as simulate
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     """Import a part when it is first used: `gossamer topo` must answer without waiting for torch."""
     if name in _PARTS:
         return importlib.import_module(f"gossamer.{name}")
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(f"gossamer.{_FUNCTIONS[name]}"), name)
     raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*_PARTS, "__version__"]
+    return [*_PARTS, *_FUNCTIONS, "__version__"]

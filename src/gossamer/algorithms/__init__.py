@@ -1,5 +1,7 @@
 """Methods, one a file. Each says what one replica does around its optimizer's step and runs on every engine."""
 
+from gossamer._names import Spec, lookup
+
 from ._contract import Algorithm, Exchange, Mix, Replica
 from .all_reduce import AllReduce
 from .combine_then_adapt import CombineThenAdapt
@@ -16,6 +18,17 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 }
 """Names on the command line. A new method is one file and one row here; the battery of tests picks it up."""
 
+
+def build(spec: str) -> Algorithm:
+    """The method that `spec` names, with parameters as `:key=value`.
+
+    >>> build("local-sgd:every=8")
+    LocalSGD(every=8)
+    """
+    parsed = Spec.parse("algorithm", spec)
+    return parsed.call(lookup("algorithm", parsed.name, ALGORITHMS))
+
+
 __all__ = [
     "ALGORITHMS",
     "DPSGD",
@@ -27,4 +40,5 @@ __all__ = [
     "Mix",
     "OverlappedDPSGD",
     "Replica",
+    "build",
 ]

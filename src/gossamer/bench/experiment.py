@@ -9,9 +9,8 @@ from typing import Literal, TypeVar
 
 import torch
 
-from gossamer import __version__, topologies
+from gossamer import __version__, algorithms, topologies
 from gossamer._names import Spec, lookup
-from gossamer.algorithms import ALGORITHMS, Algorithm
 from gossamer.tasks import TASKS, Dataset, Decay, LrRule, Task
 
 from .learning_rate import DECAYS, LR_RULES, scaled
@@ -138,7 +137,7 @@ class Experiment:
 
     def __post_init__(self) -> None:
         lookup("task", self.task, TASKS)
-        make_algorithm(self.algorithm)
+        algorithms.build(self.algorithm)
         object.__setattr__(self, "algorithm", Spec.parse("algorithm", self.algorithm).canonical)
         object.__setattr__(self, "graphs", tuple(Spec.parse("graph", graph).canonical for graph in self.graphs))
         self._check_numbers()
@@ -268,12 +267,6 @@ class Experiment:
 
 def _given(value: T | None, otherwise: T) -> T:
     return otherwise if value is None else value
-
-
-def make_algorithm(spec: str) -> Algorithm:
-    """An algorithm by name, with parameters as in `local-sgd:every=8`."""
-    parsed = Spec.parse("algorithm", spec)
-    return parsed.call(lookup("algorithm", parsed.name, ALGORITHMS))
 
 
 def load_data(task: Task, data: str | None) -> Dataset:

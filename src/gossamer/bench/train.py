@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
+from gossamer import algorithms
 from gossamer.engines import Engine, StackedEngine, StackedGradient, SynchronousEngine
 from gossamer.tasks import compute_dtype
 
 from .checkpoint import Checkpoints
 from .evaluation import evaluate
-from .experiment import CENTRALIZED, Run, load_data, make_algorithm, task_of
+from .experiment import CENTRALIZED, Run, load_data, task_of
 from .feed import Feed
 from .learning_rate import learning_rate
 from .norm_parts import NormParts
@@ -43,7 +44,7 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
     task = task_of(run)
     torch.manual_seed(run.seed)
     model = task.model()
-    algorithm, schedule = make_algorithm(run.algorithm), run.schedule()
+    algorithm, schedule = algorithms.build(run.algorithm), run.schedule()
     if group is None:
         engine = StackedEngine(
             model,

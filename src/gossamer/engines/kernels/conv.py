@@ -152,7 +152,7 @@ def _correlated(x: Tensor, taps: Tensor, stride: int) -> Tensor:
     grid = (triton.cdiv(batch * height * width, pixels), triton.cdiv(num_q, block_q), groups)
     _correlate[grid](
         x.contiguous(), taps, y, groups, batch, num_c, num_q, height, width,
-        kernel, stride, pixels, block_q, _block(num_c, 64), num_warps=4,
+        kernel, stride, pixels, block_q, _block(num_c, 64), num_warps=block_q // 16,
     )  # fmt: skip
     return y
 
@@ -212,7 +212,7 @@ def stacked_conv_dw(dy: Tensor, x: Tensor, kernel: int, groups: int, stride: int
     )
     _weight_gradient[(blocks, splits, groups)](
         x.contiguous(), _dilated(dy, stride).contiguous(), parts, groups, batch, num_c, num_q, height, width,
-        kernel, splits, share, pixels, block_q, block_c, num_warps=2 if max(block_q, block_c) <= 32 else 4,
+        kernel, splits, share, pixels, block_q, block_c, num_warps=max(block_q, block_c) // 16,
     )  # fmt: skip
     whole = parts[0] if splits == 1 else parts.sum(0).to(x.dtype)
     return whole.permute(0, 3, 4, 1, 2).reshape(groups * num_q, num_c, kernel, kernel).contiguous()
