@@ -150,7 +150,7 @@ class StackedEngine(AroundStep):
     @torch.no_grad()
     def _compute(self, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], Tensor]:
         """Gradients `[N, P]` for each dtype, and losses `[N]`; the buffers are brought up to date."""
-        if self._at_once == self._n:
+        if self._at_once == self._n and self._has_run:
             found = self.gradient(self.flats(), self._frozen, self._buffers, inputs, targets)
             self._keep(found.buffers, slice(None))
             return found.flats, found.losses
@@ -162,7 +162,7 @@ class StackedEngine(AroundStep):
                 grad[some] = of_some
             losses.append(found.losses)
             done.append((some, found.buffers))
-        for some, buffers in done:  # not before all is computed: memory may run out on the way, and all begins again
+        for some, buffers in done:  # not before all is computed: memory may run out on the way, and all begins anew
             self._keep(buffers, some)
         return grads, torch.cat(losses)
 

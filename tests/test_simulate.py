@@ -1,0 +1,77 @@
+"""A model of one's own, simulated."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import gossamer
+from gossamer import metrics
+from gossamer.algorithms import LocalSGD
+from gossamer.topologies import build
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "simulate_own_model.py"
+
+
+def simulated(**options: object) -> gossamer.engines.StackedEngine:
+    settings = {
+        "num_replicas": 6,
+        "topology": "ring",
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        "loss": F.cross_entropy,
+        "device": "cpu",
+        **options,
+    }
+    torch.manual_seed(0)
+    return gossamer.simulate(nn.Linear(4, 2), **settings)  # type: ignore[arg-type]
+
+
+def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(6, 8, 4, generator=generator), torch.randint(2, (6, 8), generator=generator)
+
+
+def test_names_and_objects_give_the_same() -> None:
+    by_name = simulated(algorithm="local-sgd:every=2", topology="torus")
+    made = simulated(algorithm=LocalSGD(every=2), topology=build("torus", 6))
+    for step in range(4):
+        by_name.step(*batch(step))
+        made.step(*batch(step))
+    assert torch.equal(by_name.flats()[0], made.flats()[0])
+
+
+def test_ada_thins_out_over_the_epochs_given() -> None:
+    engine = simulated(topology="ada", steps_per_epoch=2, epochs=4)
+    degrees = [engine.schedule(step).degree for step in range(8)]
+    assert degrees[0] == 5
+    assert degrees[-1] == 2
+    engine.step(*batch(0))
+    assert metrics.consensus_distance(engine.flats()[0]) < 1e-12, "complete at first"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_replicas": 0}, "num_replicas=0: must be 1 or more"),
+        ({"precision": "half"}, "unknown precision 'half'"),
+        ({"topology": "rign"}, "did you mean 'ring'"),
+        ({"topology": build("ring", 5)}, "ring is for 5 workers, but there are 6 replicas"),
+        ({"algorithm": "dpsgd"}, "did you mean 'd-psgd'"),
+        ({"optimizer": torch.optim.LBFGS}, "LBFGS looks at whole tensors"),
+    ],
+)
+def test_what_cannot_work_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        simulated(**options)
+
+
+def test_the_example_trains() -> None:
+    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=True)
+    right = [float(percent) for percent in re.findall(r"averaged model ([\d.]+)%", done.stdout)]
+    assert len(right) == 4
+    assert right[-1] > 85, done.stdout
