@@ -252,7 +252,7 @@ class Experiment:
             seed=seed,
             engine=self.engine,
             device=device,
-            compiled=task.compiles and device.startswith("cuda"),
+            compiled=task.compiles and self.engine == "stacked",
             data=self.data,
         )
 

@@ -22,7 +22,7 @@ class Feed:
         self._run, self._task, self._local = run, task, local
         self._labels = data.labels  # on the host, where the samples are dealt out
         self._data = data.to(run.device)
-        self._prepare = torch.compile(task.prepare, dynamic=False) if run.compiled else task.prepare
+        self._prepare = torch.compile(task.prepare, dynamic=False) if run.device.startswith("cuda") else task.prepare
         self._drawn: dict[int, tuple[Tensor, Tensor | None]] = {}
 
     @property

@@ -31,11 +31,11 @@ class StackedEngine(AroundStep):
     is moved to the device, its values are copied N times at the start, and training leaves them as they are. Random
     numbers (dropout) differ from replica to replica.
 
-    `compute` casts parameters and inputs to that dtype for the model's computation, `compiled` hands it to
-    `torch.compile`, `one_by_one` runs models that cannot be stacked, replica by replica. On a GPU the computation is
-    recorded and replayed as a CUDA graph. Where the activations of all replicas do not fit into memory, they are
-    computed some replicas at a time. `gradient` is that of an earlier engine with the same model and settings, to be
-    spared compiling it again.
+    `compute` casts parameters and inputs to that dtype for the model's computation. `compiled` hands it to
+    `torch.compile`; on a CPU it is only traced. `one_by_one` runs models that cannot be stacked, replica by replica. On
+    a GPU the computation is recorded and replayed as a CUDA graph. Where the activations of all replicas do not fit
+    into memory, they are computed some replicas at a time. `gradient` is that of an earlier engine with the same model
+    and settings, to be spared compiling it again.
     """
 
     def __init__(

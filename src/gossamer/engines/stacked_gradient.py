@@ -13,6 +13,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.modules.batchnorm import _NormBase
 
 from ._engine import Loss, evaluating
+from .stacked_trace import Traced
 
 Named = Mapping[str, Tensor]
 
@@ -56,8 +57,9 @@ class StackedGradient:
     """The gradient as a function of all its tensors; keeps none, so engines with the same model may share one.
 
     With `compute`, parameters and inputs are cast to that dtype and the loss is taken in float32; layers with running
-    statistics stay in float32, where a small momentum still counts. `compiled` hands the whole to `torch.compile`.
-    `one_by_one` does without `vmap`: slower, and runs any model.
+    statistics stay in float32, where a small momentum still counts. `compiled` hands the whole to `torch.compile` on a
+    GPU; on a CPU it notes the operations at the first call, and repeats them. `one_by_one` does without `vmap`: slower,
+    and runs any model.
     """
 
     def __init__(
@@ -81,9 +83,12 @@ class StackedGradient:
         )
         outputs: Callable[..., Any] = vmap(self._outputs_of_one, in_dims=(0, None, 0, 0))
         if compiled and not one_by_one:
-            from .stacked_compile import compile_stacked
+            if any(tensor.is_cuda for tensor in model.parameters()):
+                from .stacked_compile import compile_stacked
 
-            gradient, outputs = compile_stacked(gradient), compile_stacked(outputs)
+                gradient, outputs = compile_stacked(gradient), compile_stacked(outputs)
+            else:
+                gradient = Traced(gradient)
         self._gradient, self._outputs = gradient, outputs
 
     @torch.no_grad()
