@@ -165,3 +165,37 @@ def test_the_table_of_neighbours_is_the_matrix(name: str) -> None:
     matrix = torch.zeros(12, 12, dtype=torch.float64)
     matrix.scatter_add_(1, torch.from_numpy(neighbours).long(), torch.from_numpy(weights))
     torch.testing.assert_close(matrix, torch.as_tensor(mixing.matrix()), rtol=0, atol=1e-15)
+
+
+class Convolutions(nn.Module):
+    """Strided, dilated and grouped convolutions, in float64, batch norm and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Unflatten(1, (1, 1, 5)),
+            nn.ConstantPad2d((1, 2, 3, 4), 0.1),
+            nn.Conv2d(1, 4, 3, stride=2, padding=1),
+            nn.BatchNorm2d(4),
+            nn.Conv2d(4, 4, (1, 2), padding=(0, 1), groups=2, bias=False),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Conv2d(4, 6, 2, dilation=2, padding=1),
+            nn.Flatten(),
+            nn.LazyLinear(3),
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        said: Tensor = self.layers(inputs)
+        return said
+
+
+def test_traced_is_the_same_training() -> None:
+    torch.manual_seed(0)
+    model = Convolutions().double()
+    model(network_batch(0, 1)[0][0])  # the last layer learns its size
+    results = []
+    for compiled in (True, False):
+        torch.manual_seed(1)  # dropout
+        results.append(trained(engine_of(model, compiled=compiled)))
+    assert_same(*results)

@@ -73,8 +73,8 @@ def grouped_convolution(
         (x.shape[2 + i] + 2 * padding[i] - dilation[i] * (w.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(2)
     ]
     y = torch.bmm(w.reshape(groups, -1, unfolded.shape[1]), unfolded)  # [N, O, B·H·W]
-    y = y.view(groups, -1, x.shape[0], *size).permute(2, 0, 1, 3, 4).reshape(x.shape[0], w.shape[0], *size)
-    return y if bias is None else y + bias.view(-1, 1, 1)
+    y = y.view(groups, -1, x.shape[0], *size).permute(2, 0, 1, 3, 4).flatten(1, 2)
+    return (y if bias is None else y + bias.view(-1, 1, 1)).contiguous()  # as the operations that follow expect
 
 
 def grouped_convolution_backward(
