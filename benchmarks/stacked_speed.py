@@ -195,7 +195,11 @@ class CudnnLstm(nn.Module):
 def mixing(turns: int) -> list[Row]:
     """W·X for sparse graphs against copying X; for a dense graph against the matrix product alone."""
     graphs = ("ring", "torus", "exponential", "ring-lattice:k=16", "ring-lattice:k=64", "erdos-renyi:p=0.5")
-    return [mixing_of(n, parameters, graph, turns) for n, parameters in MIXED for graph in graphs]
+    return [
+        mixing_of(n, parameters, graph, turns)
+        for n, parameters in MIXED
+        for graph in (*graphs, f"ring-lattice:k={n // 4 * 2}", f"ring-lattice:k={n - 10}")
+    ]
 
 
 def mixing_of(n: int, parameters: int, graph: str, turns: int) -> Row:

@@ -29,10 +29,10 @@ def _few_neighbours(x, out, neighbours, weights, P, N, DEGREE: tl.constexpr, ROW
 
 @triton.jit
 def _window(
-    x, out, sums, P, N, FIRST, LENGTH, SIGN: tl.constexpr, weight,
+    x, out, sums, P, N, FIRST, LENGTH, SIZE, SIGN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, UNROLLED: tl.constexpr,
 ):  # fmt: skip
-    """out[i] = weight · (sums + SIGN · Σ x[i+FIRST … i+FIRST+LENGTH−1]): the window slides from row to row."""
+    """out[i] = (sums + SIGN · Σ x[i+FIRST … i+FIRST+LENGTH−1]) / SIZE: the window slides from row to row."""
     first = tl.program_id(0) * ROWS
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < P
@@ -47,7 +47,7 @@ def _window(
         for r in tl.static_range(UNROLLED):
             i = first + start + r
             here = inside & (i < N)
-            value = weight * (all_rows + SIGN * total)
+            value = (all_rows + SIGN * total) / SIZE
             tl.store(out + i.to(tl.int64) * P + column, value, mask=here, cache_modifier=".cs")
             comes = (i + FIRST + LENGTH) % N
             goes = (i + FIRST) % N
@@ -78,7 +78,5 @@ def mix_lattice(x: Tensor, half: int) -> Tensor:
     sums = x.sum(0) if missing else x
     rows = 32 if length <= 128 else 128
     grid = (triton.cdiv(n, rows), triton.cdiv(p, _COLUMNS))
-    _window[grid](
-        x, out, sums, p, n, first, length, -1 if missing else 1, 1 / size, rows, _COLUMNS, _UNROLLED, num_warps=4
-    )
+    _window[grid](x, out, sums, p, n, first, length, size, -1 if missing else 1, rows, _COLUMNS, _UNROLLED, num_warps=4)
     return out
