@@ -90,7 +90,6 @@ class StackedEngine(AroundStep):
         )
         self._at_once = num_replicas
         self._gradients = self._prepared()
-        self._has_run = False
 
     @property
     def num_replicas(self) -> int:
@@ -128,12 +127,7 @@ class StackedEngine(AroundStep):
     def _within_memory(self, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], Tensor]:
         while True:
             try:
-                if self._has_run or self.gradient.one_by_one:
-                    return self._gradients(inputs, targets)
-                with self.gradient.naming_the_layer():
-                    result = self._gradients(inputs, targets)
-                self._has_run = True
-                return result
+                return self._gradients(inputs, targets)
             except torch.OutOfMemoryError as error:
                 if self._at_once == 1:
                     raise OutOfMemory(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import prod
@@ -72,16 +73,18 @@ class StackedGradient:
         compiled: bool = False,
         one_by_one: bool = False,
     ) -> None:
+        if compute is not None:
+            model = deepcopy(model)  # the casts around its layers are no business of its owner
+            _keep_statistics_in_float32(model, compute)
         self.model, self.loss, self.layouts = model, loss, tuple(layouts)
         self.compute = compute
         self.one_by_one = one_by_one
         self._in_full = _names_with_statistics(model) if compute is not None else set()
-        if compute is not None:
-            _keep_statistics_in_float32(model, compute)
         gradient: Callable[..., Any] = vmap(
             grad_and_value(self._loss_of_one, has_aux=True), in_dims=(0, None, 0, 0, 0), randomness="different"
         )
         outputs: Callable[..., Any] = vmap(self._outputs_of_one, in_dims=(0, None, 0, 0))
+        self._plain_gradient = gradient
         if compiled and not one_by_one:
             if any(tensor.is_cuda for tensor in model.parameters()):
                 from .stacked_compile import compile_stacked
@@ -95,7 +98,15 @@ class StackedGradient:
     def __call__(self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor) -> Gradient:
         if self.one_by_one:
             return self._one_by_one(flats, frozen, buffers, inputs, targets)
-        grads, (losses, changed) = self._gradient(flats, frozen, buffers, inputs, targets)
+        try:
+            grads, (losses, changed) = self._gradient(flats, frozen, buffers, inputs, targets)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, NotImplementedError) as error:
+            if _is_of_vmap(error):
+                with self._naming_the_layer():  # not from the start: to the compiler that would be another model
+                    self._plain_gradient(flats, frozen, buffers, inputs, targets)
+            raise
         return Gradient(grads, losses, changed)
 
     @torch.no_grad()
@@ -164,7 +175,7 @@ class StackedGradient:
         return Gradient(grads, torch.stack(losses), stacked)
 
     @contextmanager
-    def naming_the_layer(self) -> Iterator[None]:
+    def _naming_the_layer(self) -> Iterator[None]:
         """Turns what `vmap` says of a layer that it cannot do into an error that names the layer."""
         entered: list[str] = []
         names = {module: name for name, module in self.model.named_modules()}
@@ -180,7 +191,7 @@ class StackedGradient:
         try:
             yield
         except (RuntimeError, NotImplementedError) as error:
-            if isinstance(error, torch.OutOfMemoryError) or not _is_of_vmap(error) or not entered:
+            if not _is_of_vmap(error) or not entered:
                 raise
             name = entered[-1]
             kind = type(self.model.get_submodule(name)).__name__
