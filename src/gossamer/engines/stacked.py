@@ -89,6 +89,7 @@ class StackedEngine(AroundStep):
             self.model, loss, layouts, compute=compute, compiled=compiled, one_by_one=one_by_one
         )
         self._at_once = num_replicas
+        self._fits = False
         self._gradients = self._prepared()
 
     @property
@@ -127,7 +128,9 @@ class StackedEngine(AroundStep):
     def _within_memory(self, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], Tensor]:
         while True:
             try:
-                return self._gradients(inputs, targets)
+                result = self._gradients(inputs, targets)
+                self._fits = True
+                return result
             except torch.OutOfMemoryError as error:
                 if self._at_once == 1:
                     raise OutOfMemory(
@@ -144,7 +147,7 @@ class StackedEngine(AroundStep):
     @torch.no_grad()
     def _compute(self, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], Tensor]:
         """Gradients `[N, P]` for each dtype, and losses `[N]`; the buffers are brought up to date."""
-        if self._at_once == self._n and self._has_run:
+        if self._at_once == self._n and self._fits:
             found = self.gradient(self.flats(), self._frozen, self._buffers, inputs, targets)
             self._keep(found.buffers, slice(None))
             return found.flats, found.losses
