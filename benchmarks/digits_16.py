@@ -1,6 +1,6 @@
 """The demo's numbers, and how far real processes are from the stacked engine over whole trainings.
 
-    python benchmarks/digits_16.py benchmarks/2026-11-15-digits-16
+    python benchmarks/digits_16.py benchmarks/2026-11-16-digits-16
 
 Trains the default experiment (digits, 16 workers, five graphs and all-reduce, 15 epochs) with three seeds stacked in
 one process, then seed 0 again with 16 processes, and writes: rows.csv (every epoch of every run), agreement.csv (the

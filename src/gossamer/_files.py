@@ -15,6 +15,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(temporary)
         temporary.replace(path)
+    except OSError as error:
+        if str(error.filename) == str(temporary):
+            error.filename = str(path)  # messages name the file that was asked for
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -223,7 +223,10 @@ def bench(
         _option(_RECIPE, "Make a published comparison again, by name; see `gossamer recipes`. It sets most options."),
     ] = None,
     miniature: Annotated[
-        bool, _option(_RECIPE, "The recipe on the digits with few workers: under a minute on a laptop.", "--miniature")
+        bool,
+        _option(
+            _RECIPE, "The recipe on the digits, whatever --task says, with few workers: about a minute.", "--miniature"
+        ),
     ] = False,
     lr: Annotated[
         float | None, _option(_RATE, "Peak for the task's own global batch.", default="the task's own")
@@ -403,6 +406,9 @@ def report(
             f"cannot write {error.filename or 'the report'}: {error.strerror}; give another file"
         ) from error
     console = Console()
-    console.print(f"report: [bold]{joined.page}[/bold] ({len(joined.rows)} rows)", soft_wrap=True)
+    console.print(f"report: [bold]{joined.page}[/bold] ({len(joined.rows)} runs)", soft_wrap=True)
+    for num, why in ((joined.unfinished, "not over yet"), (joined.repeated, "there twice")):
+        if num:
+            console.print(f"left out: {num} {'run' if num == 1 else 'runs'}, {why}")
     if csv is not None:
         console.print(f"table: [bold]{csv}[/bold]", soft_wrap=True)

@@ -190,7 +190,9 @@ class Experiment:
                 f"samples of {self.task!r}; take smaller batches or fewer workers"
             )
         if self.alpha is not None and dataset.labels is None:
-            raise ValueError(f"alpha={self.alpha}: the samples of {self.task!r} have no classes to draw shards by")
+            raise ValueError(
+                f"alpha={self.alpha}: the samples of {self.task!r} have no classes to draw shards by; leave --alpha out"
+            )
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ def ada_96(
     from gossamer.bench import Experiment
 
     if task is not None:
-        lookup("task of the recipe 'ada-96'", task, TRAININGS)
+        lookup("task for the recipe 'ada-96':", task, TRAININGS)
     if miniature:
         return (on_digits(seeds=seeds, epochs=epochs, device=device),)
     return tuple(
