@@ -59,6 +59,7 @@ def result(
         ],
         tensors=columns | {name: [drift / epoch for epoch in epochs for _ in tensors] for name in APART},
         environment={"python": "3.11.7", "command": ["gossamer", "bench"]},
+        probes=[{"step": epoch * run.steps_per_epoch - 1, **dict.fromkeys(APART, drift / epoch)} for epoch in epochs],
     )
 
 

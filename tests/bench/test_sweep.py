@@ -160,7 +160,9 @@ def test_a_half_written_run_is_done_again(tmp_path: Path) -> None:
     before = rows(results)
     (results.folder / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
     (results.folder / "ring-n32-sqrt-seed0" / "epochs.parquet").write_bytes(b"half")
+    (results.folder / "ring-n32-sqrt-seed0" / ".checkpoint-1-0.pt.4711.part").write_bytes(b"half")
     assert rows(run(TINY, tmp_path)) == before
+    assert not list(results.folder.glob("*/.checkpoint*"))
 
 
 def test_a_truncated_checkpoint_is_named(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ class Checkpoints:
     def __init__(self, folder: Path, engine: Engine) -> None:
         self._folder = folder
         self._engine = engine
+        self._device = engine.flats()[0].device
         self._num_local = engine.local.stop - engine.local.start
         self._saved_at = time.monotonic()
         self._save_s = _COPIES * sum(flat.nbytes for flat in engine.flats()) / _BYTES_PER_S
@@ -50,7 +51,7 @@ class Checkpoints:
             "engine": self._engine.state_dict(),
             "outcome": vars(outcome),
             "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state_all(),
+            "random_on_gpu": torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else None,
         }
         mine.parent.mkdir(parents=True, exist_ok=True)
         write_whole(mine, lambda path: torch.save(saved, path))
@@ -70,7 +71,8 @@ class Checkpoints:
             self._engine.load_state_dict(saved["engine"])
             vars(outcome).update(saved["outcome"])
             torch.set_rng_state(saved["random"])
-            torch.cuda.set_rng_state_all(saved["random_cuda"])
+            if saved["random_on_gpu"] is not None:
+                torch.cuda.set_rng_state(saved["random_on_gpu"], self._device)
         except Exception as error:  # damage shows as errors of many kinds
             raise ValueError(f"{file} is damaged ({error}): delete it to start the run anew") from error
 
@@ -85,6 +87,6 @@ class Checkpoints:
 
 
 def delete_checkpoints(folder: Path) -> None:
-    """Remove what a finished run no longer needs."""
-    for file in folder.glob("checkpoint-*.pt"):
+    """Remove what a finished run no longer needs, and what a kill has left half-written."""
+    for file in (*folder.glob("checkpoint-*.pt"), *folder.glob(".checkpoint-*.part")):
         file.unlink()

@@ -1,5 +1,6 @@
 """Trains runs one after the other in this process."""
 
+import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from torch.distributed import ProcessGroup
 
 from .events import EpochDone, OnEvent, RunDone, RunStarted
 from .experiment import Run
+from .outcome import Outcome
 from .train import make_engine, num_threads, train
 
 
@@ -20,15 +22,17 @@ def train_in_turn(runs: Iterable[Run], on_event: OnEvent, folder: Path, group: P
     for run in runs:
         with _threads_of(run):
             on_event(RunStarted(run))
-            engine = make_engine(run, group)
-            outcome = train(
-                run,
-                engine,
-                on_epoch=lambda run, row: on_event(EpochDone(run, row)),
-                folder=folder / run.folder,
-            )
-            engine.close()
+            outcome = _train_one(run, on_event, folder, group)
+            if run.device.startswith("cuda"):
+                gc.collect()  # an engine and its parts refer to each other: the next one needs their memory
             on_event(RunDone(run, outcome))
+
+
+def _train_one(run: Run, on_event: OnEvent, folder: Path, group: ProcessGroup | None) -> Outcome:
+    engine = make_engine(run, group)
+    outcome = train(run, engine, on_epoch=lambda run, row: on_event(EpochDone(run, row)), folder=folder / run.folder)
+    engine.close()
+    return outcome
 
 
 @contextmanager

@@ -13,19 +13,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from gossamer._files import write_text
 from gossamer._names import lookup
 
 from .experiment import CENTRALIZED, Run
 from .learning_rate import LR_RULES
 from .report import Subject, write_page
-from .store import RunResult
+from .store import RunResult, read_run
 from .summary import OVER_TRAINING
 
 _CONFIG, _OUTCOME, _EXPERIMENT = "config.json", "outcome.json", "experiment.json"
-_STATUSES = ("finished", "diverged")
 _DEPTH = 2
 """Folders below the one that is given in which runs are looked for: results/ holds experiments, these hold runs."""
 PAGE = "joined.html"
@@ -56,7 +53,7 @@ def join(folders: Sequence[Path], *, page: Path | None = None, table: Path | Non
     found = list(dict.fromkeys(run for folder in folders for run in _run_folders(Path(folder))))
     over = [folder for folder in found if (folder / _OUTCOME).exists()]
     unfinished = len(found) - len(over)
-    read = {folder: _read(folder) for folder in over}
+    read = {folder: read_run(folder, _run(folder), remedy="delete that folder, or leave it out") for folder in over}
     kept = _without_repeats(read)
     if not kept:
         where = ", ".join(str(folder) for folder in folders) or "nowhere"
@@ -113,27 +110,6 @@ def _place(folder: Path, graphs: list[str]) -> tuple[int, str, bool, int, int]:
     graph, algorithm = config.get("graph"), config.get("algorithm")
     place = graphs.index(graph) if graph in graphs else len(graphs)
     return config.get("workers", 0), config.get("lr_rule", ""), algorithm != CENTRALIZED, place, config.get("seed", 0)
-
-
-def _read(folder: Path) -> RunResult:
-    """A run that is over."""
-    run = _run(folder)
-    try:
-        outcome = _json(folder / _OUTCOME)
-        if outcome["status"] not in _STATUSES:
-            raise ValueError(f"its status is {outcome['status']!r}")
-        return RunResult(
-            run=run,
-            status=outcome["status"],
-            reason=outcome["reason"],
-            epochs=pq.read_table(folder / "epochs.parquet").to_pylist(),
-            tensors=pq.read_table(folder / "tensors.parquet").to_pydict(),
-            environment=_json(folder / "environment.json"),
-        )
-    except (OSError, ValueError, KeyError) as error:  # pyarrow's errors are ValueErrors
-        raise ValueError(
-            f"the results in {folder} are damaged ({error}): delete that folder, or leave it out"
-        ) from error
 
 
 def _run(folder: Path) -> Run:

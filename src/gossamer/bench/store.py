@@ -20,7 +20,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class RunResult:
     epochs: list[Row]
     tensors: Columns
     environment: dict[str, Any]
-    probes: list[Row] = field(default_factory=list)
+    probes: list[Row]
 
     @property
     def final(self) -> Row:
@@ -108,25 +108,30 @@ class Store:
 
     def read(self) -> list[RunResult]:
         """All runs that are over, in the experiment's order."""
-        return [self._read(run) for run in self.experiment.runs() if self.is_done(run)]
+        return [
+            read_run(self.run_folder(run), run, remedy="delete that folder and start again to redo the run")
+            for run in self.experiment.runs()
+            if self.is_done(run)
+        ]
 
-    def _read(self, run: Run) -> RunResult:
-        folder = self.run_folder(run)
-        try:
-            outcome = json.loads((folder / "outcome.json").read_text())
-            return RunResult(
-                run=run,
-                status=outcome["status"],
-                reason=outcome["reason"],
-                epochs=pq.read_table(folder / "epochs.parquet").to_pylist(),
-                tensors=pq.read_table(folder / "tensors.parquet").to_pydict(),
-                environment=json.loads((folder / "environment.json").read_text()),
-                probes=pq.read_table(folder / "probes.parquet").to_pylist(),
-            )
-        except (OSError, ValueError, KeyError) as error:  # pyarrow's and json's errors are ValueErrors
-            raise ValueError(
-                f"the results in {folder} are damaged ({error}): delete that folder and start again to redo the run"
-            ) from error
+
+def read_run(folder: Path, run: Run, *, remedy: str) -> RunResult:
+    """What is in the folder of a run that is over; `remedy` is what to do about a folder that is damaged."""
+    try:
+        outcome = _read_json(folder / "outcome.json")
+        if outcome["status"] not in ("finished", "diverged"):
+            raise ValueError(f"its status is {outcome['status']!r}")
+        return RunResult(
+            run=run,
+            status=outcome["status"],
+            reason=outcome["reason"],
+            epochs=pq.read_table(folder / "epochs.parquet").to_pylist(),
+            tensors=pq.read_table(folder / "tensors.parquet").to_pydict(),
+            environment=_read_json(folder / "environment.json"),
+            probes=pq.read_table(folder / "probes.parquet").to_pylist(),
+        )
+    except (OSError, ValueError, TypeError, KeyError) as error:  # pyarrow's and json's errors are ValueErrors
+        raise ValueError(f"the results in {folder} are damaged ({error}): {remedy}") from error
 
 
 def environment(run: Run) -> dict[str, Any]:
@@ -162,3 +167,7 @@ def _write_parquet(path: Path, table: pa.Table) -> None:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

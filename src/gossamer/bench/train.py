@@ -58,8 +58,9 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
             compiled=run.compiled,
             gradient=_COMPILED.get(_computation(run)),
         )
-        if run.compiled:
+        if run.compiled and _computation(run) not in _COMPILED:
             _COMPILED.clear()  # what another task or size has compiled is not needed again
+            torch.compiler.reset()  # and would count: of one function torch compiles eight versions and no more
             _COMPILED[_computation(run)] = engine.gradient
         return engine
     torch.manual_seed(run.seed * run.workers + group.rank())  # from here on each replica draws numbers of its own
