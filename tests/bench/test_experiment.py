@@ -64,6 +64,21 @@ def test_where_the_data_lie_is_no_setting_and_all_else_is() -> None:
     assert len(folders | {SMALL.folder}) == len(others) + 1
 
 
+def test_other_data_of_the_same_size_are_another_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, data = TASKS["digits"], TASKS["digits"].load(None)
+    others = [
+        {"train_targets": data.train_targets.flip(0)},
+        {"test_targets": data.test_targets.flip(0)},
+        {"train_inputs": data.train_inputs.flip(0)},
+    ]
+    before, folders = SMALL.folder, set()
+    for other in others:
+        changed = dataclasses.replace(data, **other)
+        monkeypatch.setitem(TASKS, "digits", dataclasses.replace(task, load=lambda _, changed=changed: changed))
+        folders.add(SMALL.folder)
+    assert len(folders | {before}) == len(others) + 1
+
+
 def test_a_batch_of_the_tasks_own_shrinks_to_the_shard_but_one_that_was_asked_for_does_not() -> None:
     assert Experiment(graphs=("ring",), workers=500, seeds=1).runs()[0].batch_size == 2
     with pytest.raises(ValueError, match=r"batch_size=3: each of 500 workers has only 2 .* fewer workers"):

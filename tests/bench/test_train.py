@@ -1,5 +1,6 @@
 """The loop: what it feeds, when it tests, and that it goes on where it stopped."""
 
+import copy
 import dataclasses
 import functools
 import time
@@ -123,7 +124,13 @@ class Stop(Exception):
 def test_a_run_goes_on_from_an_epoch_without_a_row(
     stop_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows after epochs 2, 4, 6 and 7; stopped before the checkpoint of epoch 4 or 7, it goes on from 3 or 6."""
+    """Rows after epochs 2, 4, 6 and 7; stopped before the checkpoint of epoch 4 or 7, it goes on from 3 or 6.
+
+    To the last bit, also with random numbers, running statistics and momentum.
+    """
+    layers = nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 10)
+    model = nn.Sequential(*layers).double()
+    monkeypatch.setitem(TASKS, "digits", dataclasses.replace(TASKS["digits"], model=lambda: copy.deepcopy(model)))
     monkeypatch.setattr(experiment, "_EVALUATIONS", 3)
     monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e9)  # after every epoch
     run = some_run(epochs=7, workers=48)
@@ -136,14 +143,16 @@ def test_a_run_goes_on_from_an_epoch_without_a_row(
         train(run, make_engine(run), on_epoch=stop, folder=tmp_path / "stopped")
     assert [file.name for file in (tmp_path / "stopped").glob("*.pt")] == [f"checkpoint-{stop_at - 1}-0.pt"]
     rows: list[int] = []
-    resumed_engine, whole_engine = make_engine(run), make_engine(run)
+    resumed_engine = make_engine(run)
     resumed = train(
         run, resumed_engine, on_epoch=lambda run, row: rows.append(row["epoch"]), folder=tmp_path / "stopped"
     )
     assert rows == [epoch for epoch in (2, 4, 6, 7) if epoch >= stop_at]
+    whole_engine = make_engine(run)
     whole = train(run, whole_engine, on_epoch=ignore, folder=tmp_path / "whole")
     assert without_time(resumed) == without_time(whole)
     assert resumed_engine.flats()[0].equal(whole_engine.flats()[0])
+    assert all(resumed_engine.buffers()[name].equal(values) for name, values in whole_engine.buffers().items())
     assert read_norms(tmp_path / "stopped").equals(read_norms(tmp_path / "whole"))
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -54,6 +55,8 @@ class Run:
     """Whether the stacked engine compiles the model."""
     data: str | None
     """The folder of the data. Where it lies is no setting: it does not change the name of the results."""
+    data_digest: str = ""
+    """What is in it: other data of the same size are another setting. Empty where a run of before did not keep it."""
 
     @property
     def label(self) -> str:
@@ -222,9 +225,9 @@ class Experiment:
         if self.centralized or self.algorithm == CENTRALIZED:
             decentralized = [] if self.algorithm == CENTRALIZED else settings
             settings = [("complete", CENTRALIZED), *decentralized]
-        num_train, device = self.dataset().num_train, self.resolved_device
+        dataset, device = self.dataset(), self.resolved_device
         return [
-            self._run(graph, algorithm, workers=workers, rule=rule, seed=seed, num_train=num_train, device=device)
+            self._run(graph, algorithm, workers=workers, rule=rule, seed=seed, dataset=dataset, device=device)
             for workers in self.sizes
             for rule in dict.fromkeys(self.lr_rules or (TASKS[self.task].lr_rule,))
             for graph, algorithm in settings
@@ -232,9 +235,9 @@ class Experiment:
         ]
 
     def _run(
-        self, graph: str, algorithm: str, *, workers: int, rule: LrRule, seed: int, num_train: int, device: str
+        self, graph: str, algorithm: str, *, workers: int, rule: LrRule, seed: int, dataset: Dataset, device: str
     ) -> Run:
-        task = TASKS[self.task]
+        task, num_train = TASKS[self.task], dataset.num_train
         batch_size = min(_given(self.batch_size, task.batch_size), num_train // workers)
         return Run(
             task=self.task,
@@ -256,6 +259,7 @@ class Experiment:
             device=device,
             compiled=task.compiles and self.engine == "stacked",
             data=self.data,
+            data_digest=_digest(dataset),
         )
 
     @property
@@ -274,6 +278,11 @@ def _given(value: T | None, otherwise: T) -> T:
 def load_data(task: Task, data: str | None) -> Dataset:
     """The data of a task in a folder; kept, so that asking again costs nothing."""
     return task.load(None if data is None else Path(data))
+
+
+@lru_cache(maxsize=8)
+def _digest(dataset: Dataset) -> str:
+    return dataset.digest()
 
 
 def task_of(run: Run) -> Task:

@@ -64,7 +64,7 @@ class WhiteBox:
     def _look_at(self, flat: Tensor, spans: list[slice], levels: list[metrics.Level]) -> metrics.Look:
         if len(flat) < self._engine.num_replicas:
             return metrics.look(flat, self._engine.mean(flat.double()), spans)
-        if self._run.device.startswith("cuda"):
+        if flat.is_cuda:  # also where the model is not compiled: the plain way copies everything several times
             return metrics.compiled_look(flat, levels)
         return metrics.look(flat, metrics.mean_of_near(flat), spans)
 

@@ -1,5 +1,6 @@
 """What a task is: data, a model, a loss, and what "good" means."""
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,9 @@ from torch.optim import Optimizer
 
 LrRule = Literal["linear", "sqrt", "none"]
 Decay = Literal["cosine", "step"]
+
+_DIGESTED = 256
+"""Samples that a digest looks at: a data set may have to be read from a disk."""
 
 
 class Samples(Protocol):
@@ -46,6 +50,15 @@ class Dataset:
     def labels(self) -> Tensor | None:
         """The class of each training sample, where samples have one: what heterogeneous shards are drawn by."""
         return self.train_targets if self.train_targets.ndim == 1 else None
+
+    def digest(self) -> str:
+        """The same for the same data, wherever they lie: of all targets, and of samples at even distances."""
+        digest = hashlib.sha256()
+        for inputs, targets in ((self.train_inputs, self.train_targets), (self.test_inputs, self.test_targets)):
+            some = inputs[torch.arange(0, len(inputs), max(len(inputs) // _DIGESTED, 1))]
+            for tensor in (targets, some):
+                digest.update(f"{tensor.dtype}{list(tensor.shape)}".encode() + tensor.cpu().numpy().tobytes())
+        return digest.hexdigest()[:8]
 
     def to(self, device: str) -> "Dataset":
         """The same with its tensors on a device."""

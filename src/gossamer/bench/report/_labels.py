@@ -46,6 +46,7 @@ _DISTINCTIONS: dict[str, Callable[[RunResult], Any]] = {
     "{} engine": lambda result: result.run.engine,
     "on {}": lambda result: result.run.device,
     "probed every {}": lambda result: result.run.probe_every or "third of an epoch",
+    "data {}": lambda result: result.run.data_digest or None,
     "task version {}": lambda result: result.run.task_version,
     "gossamer {}": lambda result: result.environment.get("versions", {}).get("gossamer"),
 }
