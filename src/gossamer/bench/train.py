@@ -29,7 +29,7 @@ _COMPILED: dict[tuple[Any, ...], StackedGradient] = {}
 
 
 def _computation(run: Run) -> tuple[Any, ...]:
-    return run.task, run.workers, run.batch_size, run.device
+    return task_of(run), run.workers, run.batch_size, run.device
 
 
 def num_threads(run: Run) -> int:
