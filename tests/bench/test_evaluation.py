@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gossamer.bench import Experiment, Run
-from gossamer.bench.evaluation import ON_CPU, chunk_size, evaluate, num_own_samples, own_samples
+from gossamer.bench.evaluation import ON_CPU, evaluate, even_portion, num_own_samples, own_samples
 from gossamer.bench.experiment import task_of
 from gossamer.bench.train import make_engine, train
 from gossamer.engines import Engine, StackedEngine
@@ -20,11 +20,12 @@ from gossamer.tasks import TASKS, Dataset
 
 
 @given(st.integers(1, 3000), st.integers(1, 5000))
-def test_portions_are_alike_unless_that_makes_them_small(count: int, limit: int) -> None:
-    size = chunk_size(count, limit)
-    assert 1 <= size <= min(limit, count)
-    assert count % size == 0 or size == limit
-    assert 2 * size > min(limit, count)
+def test_portions_are_as_few_and_as_even_as_can_be(count: int, limit: int) -> None:
+    size = even_portion(count, limit)
+    calls = -(-count // size)
+    assert 1 <= size <= limit
+    assert calls == -(-count // limit)
+    assert 0 <= calls * size - count < calls
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 60))
@@ -40,10 +41,12 @@ def test_slices_cover_the_test_set_evenly(num_test: int, num_own: int, num_repli
 
 
 def test_how_many_samples_a_replica_gets() -> None:
-    assert num_own_samples(1437, 360, 2) == 360, "few replicas: everything"
-    assert num_own_samples(50_000, 10_000, 16) == 3125, "as many as it trains on"
-    assert num_own_samples(50_000, 10_000, 1008) == 64, "not fewer than 64"
-    assert num_own_samples(1000, 40, 100) == 40, "nor more than there are"
+    assert num_own_samples(1437, 360, 2, final=False) == 360, "few replicas: everything"
+    assert num_own_samples(50_000, 10_000, 16, final=False) == 3125, "as many as it trains on"
+    assert num_own_samples(50_000, 10_000, 1008, final=False) == 64, "not fewer than 64"
+    assert num_own_samples(1000, 40, 100, final=False) == 40, "nor more than there are"
+    assert num_own_samples(50_000, 10_000, 400, final=True) == 10_000, "everything at the end"
+    assert num_own_samples(50_000, 10_000, 1008, final=True) == 4161, "a bounded number in all"
 
 
 def trained_for_an_epoch(workers: int) -> tuple[Run, StackedEngine, Dataset]:

@@ -1,15 +1,18 @@
 """Compiles stacked functions, with convolutions of our own on a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._inductor import inductor_prims
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
 
-aten = torch.ops.aten
+from . import stacked_conv
+
+aten, ours = torch.ops.aten, torch.ops.gossamer
 
 
 def compile_stacked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,74 +34,148 @@ def _with_code_of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _OurConvolutions(CustomGraphPass):
-    """Replaces the grouped convolutions that `vmap` makes, and their gradients, by the kernels of `kernels.conv`."""
+    """Replaces the grouped convolutions that `vmap` makes, and their gradients, by those of `stacked_conv`."""
 
     def __call__(self, graph: Graph) -> None:
-        for node in list(graph.nodes):
-            if node.target is aten.convolution.default and _is_ours(*node.args[:2], *node.args[3:]):
-                _replace_forward(graph, node)
-            elif node.target is aten.convolution_backward.default and _is_ours(*node.args[1:3], *node.args[4:10]):
-                _replace_backward(graph, node)
+        replace_convolutions(graph, lambda x: x.is_cuda and x.dtype == torch.bfloat16)
 
     def uuid(self) -> Any:
-        return get_hash_for_files((__file__,))
+        return get_hash_for_files((__file__, stacked_conv.__file__))
+
+
+def replace_convolutions(graph: Graph, wanted: Callable[[Tensor], bool]) -> None:
+    """Those of images for which `wanted` is true, as far as `stacked_conv` does their kind."""
+    innermost = _ChannelsInnermost(graph)
+    for node in list(graph.nodes):
+        if node.target is aten.convolution.default:
+            x, w, bias, *how = node.args
+            if _is_ours(x, w, *how, wanted=wanted):
+                _replace_forward(graph, innermost, node, x, w, bias, stride=how[0][0], padding=how[1][0], n=how[-1])
+        elif node.target is aten.convolution_backward.default:
+            dy, x, w, _, *how, _ = node.args
+            if _is_ours(x, w, *how, wanted=wanted):
+                _replace_backward(graph, innermost, node, dy, x, w, stride=how[0][0], padding=how[1][0], n=how[-1])
 
 
 def _is_ours(
     x: Node,
     w: Node,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     transposed: bool,
-    output_padding: list[int],
+    output_padding: Sequence[int],
     groups: int,
+    *,
+    wanted: Callable[[Tensor], bool],
 ) -> bool:
-    value, weights = x.meta["val"], w.meta["val"]
-    if not (value.is_cuda and value.dtype == weights.dtype == torch.bfloat16 and value.ndim == 4 and groups > 1):
-        return False
-    from .kernels.conv import takes
-
+    images, filters = x.meta["val"], w.meta["val"]
     return (
-        weights.shape[0] // groups >= 8  # a depthwise convolution would be nearly all padding
+        images.ndim == 4
+        and wanted(images)
+        and groups > 1
+        and filters.shape[0] // groups >= 8  # a depthwise convolution would be nearly all padding
+        and filters.shape[2] == filters.shape[3]
         and len(set(stride)) == len(set(padding)) == 1
+        and padding[0] < filters.shape[2]
         and set(dilation) == {1}
         and not transposed
-        and takes(value.shape[2], value.shape[3], (weights.shape[2], weights.shape[3]), stride[0], padding[0])
+        and max(images.numel(), images.numel() // images.shape[1] * filters.shape[0]) < 2**31
     )
 
 
-def _replace_forward(graph: Graph, node: Node) -> None:
-    from .kernels import conv  # noqa: F401 - registers the operators
+class _ChannelsInnermost:
+    """Gives `[B, C, H, W]` nodes a form `[B, H, W, C]` that lies in memory like that. Whoever else uses the node from
+    then on reads that form: there is no second copy."""
 
-    x, w, bias, stride, *_, groups = node.args
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._forms: dict[Node, Node] = {}
+
+    def of(self, node: Node) -> Node:
+        if node not in self._forms:
+            with self._graph.inserting_after(node):
+                turned = _call(self._graph, aten.permute.default, (node, [0, 2, 3, 1]))
+            with self._graph.inserting_after(turned):
+                form = _contiguous(self._graph, turned)
+            with self._graph.inserting_after(form):
+                back = _call(self._graph, aten.permute.default, (form, [0, 3, 1, 2]))
+            node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not turned)
+            self._forms[node] = self._forms[back] = form
+        return self._forms[node]
+
+
+def _replace_forward(
+    graph: Graph,
+    innermost: _ChannelsInnermost,
+    node: Node,
+    x: Node,
+    w: Node,
+    bias: Node | None,
+    *,
+    stride: int,
+    padding: int,
+    n: int,
+) -> None:
+    images = innermost.of(x)
+    height, width = node.meta["val"].shape[2:]
     with graph.inserting_before(node):
-        y = _call(graph, torch.ops.gossamer.stacked_conv.default, (x, w, groups, stride[0]))  # type: ignore[index]
+        filters = _contiguous(graph, _call(graph, aten.permute.default, (_by_replica(graph, w, n), [0, 3, 4, 2, 1])))
+        arguments = (images, filters, stride, 1, padding, height, width)
+        y = _call(graph, ours.stacked_conv.default, arguments)
+        result = _call(graph, aten.permute.default, (y, [0, 3, 1, 2]))
         if bias is not None:
-            y = _call(graph, aten.add.Tensor, (y, _call(graph, aten.view.default, (bias, [1, -1, 1, 1]))))
-    node.replace_all_uses_with(y)
+            result = _call(graph, aten.add.Tensor, (result, _call(graph, aten.view.default, (bias, [1, -1, 1, 1]))))
+    node.replace_all_uses_with(result)
     graph.erase_node(node)
 
 
-def _replace_backward(graph: Graph, node: Node) -> None:
-    from .kernels import conv  # noqa: F401 - registers the operators
-
-    dy, x, w, _, stride, *_, groups, _ = node.args
-    ops = torch.ops.gossamer
-    for part in list(node.users):  # getitem nodes: the gradients for x, w and the bias, as far as asked for
+def _replace_backward(
+    graph: Graph,
+    innermost: _ChannelsInnermost,
+    node: Node,
+    dy: Node,
+    x: Node,
+    w: Node,
+    *,
+    stride: int,
+    padding: int,
+    n: int,
+) -> None:
+    images, slopes = innermost.of(x), innermost.of(dy)
+    height, width = x.meta["val"].shape[2:]
+    kernel = w.meta["val"].shape[2]
+    for part in [part for part in node.users if part.users]:  # getitem nodes: the gradients for x, w and the bias
         with graph.inserting_before(part):
             match part.args[1]:
-                case 0:
-                    new = _call(graph, ops.stacked_conv_dx.default, (dy, w, groups, stride[0]))  # type: ignore[index]
+                case 0:  # slopes correlated with the weights turned around
+                    turned = _call(graph, torch.ops.prims.rev.default, (_by_replica(graph, w, n), [3, 4]))
+                    filters = _contiguous(graph, _call(graph, aten.permute.default, (turned, [0, 3, 4, 1, 2])))
+                    arguments = (slopes, filters, 1, stride, kernel - 1 - padding, height, width)
+                    dx = _call(graph, ours.stacked_conv.default, arguments)
+                    new = _call(graph, aten.permute.default, (dx, [0, 3, 1, 2]))
                 case 1:
-                    kernel = w.meta["val"].shape[-1]  # type: ignore[union-attr]
-                    given = (dy, x, kernel, groups, stride[0])  # type: ignore[index]
-                    new = _call(graph, ops.stacked_conv_dw.default, given)
+                    dw = _call(graph, ours.stacked_conv_dw.default, (images, slopes, n, kernel, stride, padding))
+                    turned = _call(graph, aten.permute.default, (dw, [0, 4, 3, 1, 2]))
+                    new = _call(graph, aten.reshape.default, (turned, list(w.meta["val"].shape)))
                 case _:
-                    new = _call(graph, aten.sum.dim_IntList, (dy, [0, 2, 3]))
+                    new = _call(graph, aten.sum.dim_IntList, (slopes, [0, 1, 2]))
         part.replace_all_uses_with(new)
+    for part in list(node.users):
         graph.erase_node(part)
     graph.erase_node(node)
+
+
+def _by_replica(graph: Graph, w: Node, n: int) -> Node:
+    """Weights `[N·Q, C, K, K]` as `[N, Q, C, K, K]`."""
+    filters, num_c, kernel, _ = w.meta["val"].shape
+    return _call(graph, aten.reshape.default, (w, [n, filters // n, num_c, kernel, kernel]))
+
+
+def _contiguous(graph: Graph, node: Node) -> Node:
+    """Written down once, and not computed anew for each that uses it, as the compiler may do with a clone."""
+    strides = torch.empty(node.meta["val"].shape, device="meta").stride()
+    return _call(graph, inductor_prims.force_stride_order, (node, list(strides)))
 
 
 def _call(graph: Graph, operator: Callable[..., Any], arguments: tuple[Any, ...]) -> Node:

@@ -1,15 +1,12 @@
 """Convolutions of stacked replicas on a GPU: every replica has weights of its own, so it is N small ones in one call.
 
-`vmap` turns them into one convolution with N groups. cuDNN brings such a convolution to another memory layout and back,
-which takes longer than the convolution itself, and its fast kernels are chosen by a race: two runs may differ in the
-last bits. These kernels read the layout as it is, and sum in an order that depends on the shapes alone.
+Each is a matrix product of patches, which are never written down, with the weights (an implicit GEMM):
 
-    y[n,b,o,p] = Σ_{c,i,j} w[n,o,c,i,j] x[n,b,c, p + (i,j) − padding]        kernels 1x1 and 3x3 of "same" size
+    y[p, q] = Σ_k patches[p, k] w[k, q]        p a pixel of the output, k = (row of the kernel, its column, channel)
 
-Products of bfloat16 numbers, sums in float32. A shift by a row keeps a load aligned, a shift by a column does not: so
-the products with the left, middle and right column of a kernel are summed apart, and the sums are shifted, once, at the
-end. Of a stride of 2, only every other sum is stored; its gradients see `dy` with zeros in between. The gradient for
-`x` is a convolution of `dy` with the weights turned around.
+Channels lie innermost, `[B, H, W, N·C]`: a patch is then a few runs of C numbers, wherever in the image it is. cuDNN
+does such a convolution with N groups well for some shapes and a hundred times slower for others. Products of bfloat16
+numbers, sums in float32, in an order that depends on the shapes alone: it repeats bit by bit.
 """
 
 import torch
@@ -17,207 +14,117 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_PIXELS = 128
-"""Pixels of one program with up to 32 channels, of which there may be many; with 64 it takes half as many."""
-_MANY_PROGRAMS = 4096
-"""Enough to fill a large GPU: sums over fewer are split."""
+_MANY_PROGRAMS = 2048
+"""Enough to fill a large GPU: a sum over pixels that gives it fewer is split."""
+
+
+@triton.jit
+def _patches(
+    x, n, pixel, k, inside,
+    N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
+    K: tl.constexpr, STRIDE: tl.constexpr, SPREAD: tl.constexpr, PADDING: tl.constexpr,
+):  # fmt: skip
+    """Numbers `k` of the patches of output pixels `pixel`, where `inside`; SPREAD - 1 zeros stand between the pixels of
+    x, PADDING around them."""
+    b = pixel // (H_OUT * W_OUT)
+    row = (pixel // W_OUT % H_OUT * STRIDE - PADDING)[:, None] + (k // C // K)[None, :]
+    column = (pixel % W_OUT * STRIDE - PADDING)[:, None] + (k // C % K)[None, :]
+    there = inside & (row >= 0) & (row < H * SPREAD) & (column >= 0) & (column < W * SPREAD)
+    if SPREAD > 1:
+        there = there & (row % SPREAD == 0) & (column % SPREAD == 0)
+        row = row // SPREAD
+        column = column // SPREAD
+    at = ((b * H)[:, None] + row) * W + column
+    return tl.load(x + (at * (N * C) + (n * C + k % C)[None, :]), mask=there, other=0.0)
 
 
 @triton.jit
 def _correlate(
-    x, w, y, N: tl.constexpr, B: tl.constexpr, C: tl.constexpr, Q: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    K: tl.constexpr, STRIDE: tl.constexpr, PIXELS: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
+    x, w, y, NUM_PIXELS: tl.constexpr, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
+    K: tl.constexpr, STRIDE: tl.constexpr, SPREAD: tl.constexpr, PADDING: tl.constexpr,
+    PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
-    """y [B, N·Q, H/STRIDE, W/STRIDE] from x [B, N·C, H, W] and w [N, K, K, Q, C]."""
-    n = tl.program_id(2).to(tl.int64)
-    q = tl.program_id(1) * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
-    b = pixel // (H * W)
-    here = pixel % (H * W)
-    row = here // W
-    column = pixel % W
-    x_here = x + (b.to(tl.int64) * N + n) * (C * H * W) + here
-    left = tl.zeros([BLOCK_Q, PIXELS], tl.float32)
-    middle = tl.zeros([BLOCK_Q, PIXELS], tl.float32)
-    right = tl.zeros([BLOCK_Q, PIXELS], tl.float32)
-    for start in range(0, C, BLOCK_C):
-        c = start + tl.arange(0, BLOCK_C)
-        w_here = w + n * (K * K * Q * C) + q[:, None] * C + c[None, :]
-        w_there = (q < Q)[:, None] & (c < C)[None, :]
-        for i in tl.static_range(K):
-            shift = i - K // 2
-            there = (b < B) & (row + shift >= 0) & (row + shift < H)
-            values = tl.load(
-                x_here[None, :] + (c[:, None] * (H * W) + shift * W), mask=(c < C)[:, None] & there[None, :], other=0.0
-            )
-            if K == 3:
-                weights = tl.load(w_here + (3 * i) * Q * C, mask=w_there, other=0.0)
-                left = tl.dot(weights, values, left)
-                weights = tl.load(w_here + (3 * i + 2) * Q * C, mask=w_there, other=0.0)
-                right = tl.dot(weights, values, right)
-            weights = tl.load(w_here + (K * i + K // 2) * Q * C, mask=w_there, other=0.0)
-            middle = tl.dot(weights, values, middle)
-    if K == 3:
-        place = tl.arange(0, PIXELS)
-        before = tl.broadcast_to(tl.maximum(place - 1, 0)[None, :], [BLOCK_Q, PIXELS])
-        after = tl.broadcast_to(tl.minimum(place + 1, PIXELS - 1)[None, :], [BLOCK_Q, PIXELS])
-        middle += tl.where((column > 0)[None, :], tl.gather(left, before, 1), 0.0)
-        middle += tl.where((column < W - 1)[None, :], tl.gather(right, after, 1), 0.0)
-    stored = (b < B) & (row % STRIDE == 0) & (column % STRIDE == 0)
-    size: tl.constexpr = (H // STRIDE) * (W // STRIDE)
-    at = y + ((b.to(tl.int64) * N + n) * (Q * size) + row // STRIDE * (W // STRIDE) + column // STRIDE)[None, :]
-    tl.store(at + q[:, None] * size, middle.to(y.dtype.element_ty), mask=(q < Q)[:, None] & stored[None, :])
+    """y [B, H_OUT, W_OUT, N·Q] from x [B, H, W, N·C] and w [N, K, K, C, Q]."""
+    n = tl.program_id(0)
+    pixel = tl.program_id(1) * PIXELS + tl.arange(0, PIXELS)
+    q = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    is_pixel = (pixel < NUM_PIXELS)[:, None]
+    size: tl.constexpr = K * K * C
+    total = tl.zeros([PIXELS, BLOCK_Q], tl.float32)
+    for start in range(0, size, PARTS):
+        k = start + tl.arange(0, PARTS)
+        values = _patches(
+            x, n, pixel, k, is_pixel & (k < size)[None, :], N, C, H, W, H_OUT, W_OUT, K, STRIDE, SPREAD, PADDING
+        )
+        weights = tl.load(
+            w + n * (size * Q) + k[:, None] * Q + q[None, :], mask=(k < size)[:, None] & (q < Q)[None, :], other=0.0
+        )
+        total = tl.dot(values, weights, total)
+    at = y + pixel[:, None] * (N * Q) + (n * Q + q)[None, :]
+    tl.store(at, total.to(y.dtype.element_ty), mask=is_pixel & (q < Q)[None, :])
 
 
 @triton.jit
 def _weight_gradient(
-    x, dy, dw, N: tl.constexpr, B: tl.constexpr, C: tl.constexpr, Q: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
-    K: tl.constexpr, SPLITS: tl.constexpr, SHARE: tl.constexpr, PIXELS: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_C: tl.constexpr,
+    x, dy, dw, NUM_PIXELS: tl.constexpr, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
+    K: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, SHARE: tl.constexpr,
+    PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
-    """dw [SPLITS, N, K, K, Q, C]: each split sums SHARE of the pixels, each program one row of the kernel."""
-    n = tl.program_id(2).to(tl.int64)
+    """dw [splits, N, K, K, C, Q]: each split sums SHARE of the pixels."""
+    n = tl.program_id(0)
     split = tl.program_id(1)
-    i = tl.program_id(0) % K
-    block = tl.program_id(0) // K
-    blocks_c: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
-    c = block % blocks_c * BLOCK_C + tl.arange(0, BLOCK_C)
-    q = block // blocks_c * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    shift = i - K // 2
-    place = tl.arange(0, PIXELS)
-    before = tl.broadcast_to(tl.maximum(place - 1, 0)[None, :], [BLOCK_Q, PIXELS])
-    after = tl.broadcast_to(tl.minimum(place + 1, PIXELS - 1)[None, :], [BLOCK_Q, PIXELS])
-    left = tl.zeros([BLOCK_Q, BLOCK_C], tl.float32)
-    middle = tl.zeros([BLOCK_Q, BLOCK_C], tl.float32)
-    right = tl.zeros([BLOCK_Q, BLOCK_C], tl.float32)
+    size: tl.constexpr = K * K * C
+    blocks_k: tl.constexpr = (size + PARTS - 1) // PARTS
+    k = tl.program_id(2) % blocks_k * PARTS + tl.arange(0, PARTS)
+    q = tl.program_id(2) // blocks_k * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    is_part = (k < size)[None, :]
+    is_q = (q < Q)[None, :]
+    total = tl.zeros([PARTS, BLOCK_Q], tl.float32)
     for start in range(0, SHARE, PIXELS):
-        pixel = split * SHARE + start + place
-        b = pixel // (H * W)
-        here = pixel % (H * W)
-        row = here // W
-        column = pixel % W
-        image = b.to(tl.int64) * N + n
-        slope = tl.load(
-            dy + (image * (Q * H * W) + here)[None, :] + q[:, None] * (H * W),
-            mask=(q < Q)[:, None] & (b < B)[None, :],
-            other=0.0,
-        )
-        there = (b < B) & (row + shift >= 0) & (row + shift < H)
-        values = tl.load(
-            x + (image * (C * H * W) + here)[None, :] + (c[:, None] * (H * W) + shift * W),
-            mask=(c < C)[:, None] & there[None, :],
-            other=0.0,
-        )
-        turned = tl.trans(values)
-        middle = tl.dot(slope, turned, middle)
-        if K == 3:
-            zero = tl.zeros([BLOCK_Q, PIXELS], slope.dtype)
-            left = tl.dot(tl.where((column < W - 1)[None, :], tl.gather(slope, after, 1), zero), turned, left)
-            right = tl.dot(tl.where((column > 0)[None, :], tl.gather(slope, before, 1), zero), turned, right)
-    at = dw + (split * N + n) * (K * K * Q * C) + q[:, None] * C + c[None, :]
-    inside = (q < Q)[:, None] & (c < C)[None, :]
-    tl.store(at + (K * i + K // 2) * Q * C, middle.to(dw.dtype.element_ty), mask=inside)
-    if K == 3:
-        tl.store(at + (3 * i) * Q * C, left.to(dw.dtype.element_ty), mask=inside)
-        tl.store(at + (3 * i + 2) * Q * C, right.to(dw.dtype.element_ty), mask=inside)
+        pixel = split * SHARE + start + tl.arange(0, PIXELS)
+        is_pixel = (pixel < NUM_PIXELS)[:, None]
+        values = _patches(x, n, pixel, k, is_pixel & is_part, N, C, H, W, H_OUT, W_OUT, K, STRIDE, 1, PADDING)
+        slope = tl.load(dy + pixel[:, None] * (N * Q) + (n * Q + q)[None, :], mask=is_pixel & is_q, other=0.0)
+        total = tl.dot(tl.trans(values), slope, total)
+    at = dw + (split * N + n) * (size * Q) + k[:, None] * Q + q[None, :]
+    tl.store(at, total.to(dw.dtype.element_ty), mask=(k < size)[:, None] & is_q)
 
 
-def takes(height: int, width: int, kernel: tuple[int, int], stride: int, padding: int) -> bool:
-    """Whether these kernels do such a convolution: rows must fill the tiles of the programs."""
-    return (
-        kernel in ((1, 1), (3, 3))
-        and padding == kernel[0] // 2
-        and stride in (1, 2)
-        and height % stride == width % stride == 0
-        and 2 <= width <= 64
-        and width & (width - 1) == 0
-    )
-
-
-def _block(channels: int, most: int) -> int:
-    return min(max(triton.next_power_of_2(channels), 16), most)
-
-
-def _pixels(block: int) -> int:
-    return _PIXELS if block <= 32 else _PIXELS // 2
-
-
-def _correlated(x: Tensor, taps: Tensor, stride: int) -> Tensor:
-    """`taps` are weights [N, K, K, Q, C]."""
-    batch, _, height, width = x.shape
-    groups, kernel, _, num_q, num_c = taps.shape
-    y = x.new_empty(batch, groups * num_q, height // stride, width // stride)
-    block_q = _block(num_q, 64)
-    pixels = _pixels(block_q)
-    grid = (triton.cdiv(batch * height * width, pixels), triton.cdiv(num_q, block_q), groups)
-    _correlate[grid](
-        x.contiguous(), taps, y, groups, batch, num_c, num_q, height, width,
-        kernel, stride, pixels, block_q, _block(num_c, 64), num_warps=block_q // 16,
+def correlate(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, height: int, width: int) -> Tensor:
+    """[B, height, width, N·Q] from x [B, H, W, N·C] and w [N, K, K, C, Q], both contiguous."""
+    n, kernel, _, num_c, num_q = w.shape
+    y = x.new_empty(len(x), height, width, n * num_q)
+    block_q = _block(num_q, 128)
+    pixels = 256 if num_c % 8 == 0 and block_q <= 64 else 128  # as many as fit: measured on an H200
+    num_pixels = len(x) * height * width
+    _correlate[(n, triton.cdiv(num_pixels, pixels), triton.cdiv(num_q, block_q))](
+        x, w, y, num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], height, width,
+        kernel, stride, spread, padding, pixels, _block(kernel**2 * num_c, 32), block_q,
+        num_warps=4 if block_q <= 64 else 8, num_stages=3,
     )  # fmt: skip
     return y
 
 
-def _taps(w: Tensor, groups: int) -> Tensor:
-    """[N·O, C, K, K] to [N, K, K, O, C]."""
-    return w.unflatten(0, (groups, -1)).permute(0, 3, 4, 1, 2)
-
-
-def _dilated(dy: Tensor, stride: int) -> Tensor:
-    """With zeros in between."""
-    if stride == 1:
-        return dy
-    full = dy.new_zeros(*dy.shape[:2], stride * dy.shape[2], stride * dy.shape[3])
-    full[..., ::stride, ::stride] = dy
-    return full
-
-
-@torch.library.custom_op("gossamer::stacked_conv", mutates_args=())
-def stacked_conv(x: Tensor, w: Tensor, groups: int, stride: int) -> Tensor:
-    """x [B, N·C, H, W] with w [N·O, C, K, K]: [B, N·O, H/stride, W/stride]."""
-    return _correlated(x, _taps(w, groups).contiguous(), stride)
-
-
-@stacked_conv.register_fake
-def _(x: Tensor, w: Tensor, groups: int, stride: int) -> Tensor:
-    return x.new_empty(x.shape[0], w.shape[0], x.shape[2] // stride, x.shape[3] // stride)
-
-
-@torch.library.custom_op("gossamer::stacked_conv_dx", mutates_args=())
-def stacked_conv_dx(dy: Tensor, w: Tensor, groups: int, stride: int) -> Tensor:
-    """The gradient for x."""
-    turned = _taps(w, groups).flip(1, 2).transpose(3, 4).contiguous()
-    return _correlated(_dilated(dy, stride), turned, 1)
-
-
-@stacked_conv_dx.register_fake
-def _(dy: Tensor, w: Tensor, groups: int, stride: int) -> Tensor:
-    return dy.new_empty(dy.shape[0], groups * w.shape[1], stride * dy.shape[2], stride * dy.shape[3])
-
-
-@torch.library.custom_op("gossamer::stacked_conv_dw", mutates_args=())
-def stacked_conv_dw(dy: Tensor, x: Tensor, kernel: int, groups: int, stride: int) -> Tensor:
-    """The gradient for w."""
-    batch, _, height, width = x.shape
-    num_q, num_c = dy.shape[1] // groups, x.shape[1] // groups
-    block_q, block_c = _block(num_q, 64), _block(num_c, 64)
-    blocks = kernel * triton.cdiv(num_q, block_q) * triton.cdiv(num_c, block_c)
-    pixels = _pixels(max(block_q, block_c))
-    tiles = triton.cdiv(batch * height * width, pixels)
-    splits = max(min(_MANY_PROGRAMS // (blocks * groups), tiles // 4), 1)
+def weight_gradient(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, padding: int) -> Tensor:
+    """[N, K, K, C, Q] from x [B, H, W, N·C] and dy [B, H', W', N·Q], both contiguous."""
+    num_c, num_q = x.shape[3] // n, dy.shape[3] // n
+    block_q, parts, pixels = _block(num_q, 128), _block(kernel**2 * num_c, 128), 64
+    blocks = triton.cdiv(kernel**2 * num_c, parts) * triton.cdiv(num_q, block_q)
+    num_pixels = len(dy) * dy.shape[1] * dy.shape[2]
+    tiles = triton.cdiv(num_pixels, pixels)
+    splits = max(min(_MANY_PROGRAMS // (blocks * n), tiles // 8), 1)
     share = triton.cdiv(tiles, splits) * pixels
-    parts = torch.empty(
-        (splits, groups, kernel, kernel, num_q, num_c),
-        device=x.device,
-        dtype=x.dtype if splits == 1 else torch.float32,
-    )
-    _weight_gradient[(blocks, splits, groups)](
-        x.contiguous(), _dilated(dy, stride).contiguous(), parts, groups, batch, num_c, num_q, height, width,
-        kernel, splits, share, pixels, block_q, block_c, num_warps=max(block_q, block_c) // 16,
+    dtype = x.dtype if splits == 1 else torch.float32
+    dw = torch.empty((splits, n, kernel, kernel, num_c, num_q), device=x.device, dtype=dtype)
+    _weight_gradient[(n, splits, blocks)](
+        x, dy, dw, num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], dy.shape[1], dy.shape[2],
+        kernel, stride, padding, share, pixels, parts, block_q,
+        num_warps=4 if block_q <= 64 else 8, num_stages=3,
     )  # fmt: skip
-    whole = parts[0] if splits == 1 else parts.sum(0).to(x.dtype)
-    return whole.permute(0, 3, 4, 1, 2).reshape(groups * num_q, num_c, kernel, kernel).contiguous()
+    return dw[0] if splits == 1 else dw.sum(0).to(x.dtype)
 
 
-@stacked_conv_dw.register_fake
-def _(dy: Tensor, x: Tensor, kernel: int, groups: int, stride: int) -> Tensor:
-    return x.new_empty(dy.shape[1], x.shape[1] // groups, kernel, kernel)
+def _block(size: int, most: int) -> int:
+    return min(max(triton.next_power_of_2(size), 16), most)

@@ -1,0 +1,57 @@
+"""Convolutions of stacked replicas as operators that a compiler can put into its graph.
+
+All tensors are contiguous: images `[B, H, W, N·C]`, weights `[N, K, K, C, Q]`, whatever the model calls its dimensions.
+On a GPU they run kernels of our own; elsewhere they say what these compute.
+"""
+
+import torch
+from torch import Tensor
+
+_LAYOUT = (torch.Tag.needs_contiguous_strides,)
+"""Without it, a compiler takes the liberty of handing over whatever layout its own kernels like best."""
+
+
+@torch.library.custom_op("gossamer::stacked_conv", mutates_args=(), tags=_LAYOUT)
+def stacked_conv(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, height: int, width: int) -> Tensor:
+    """Images `[B, height, width, N·Q]`: each replica's, with `spread - 1` zeros put between the pixels and `padding`
+    around them, correlated with its weights."""
+    if x.is_cuda:
+        from .kernels.conv import correlate
+
+        return correlate(x, w, stride, spread, padding, height, width)
+    n, kernel, _, num_c, num_q = w.shape
+    images = x.permute(0, 3, 1, 2)
+    wide = images.new_zeros(*images.shape[:2], height * stride + kernel, width * stride + kernel)
+    rows, columns = (min(spread * size, there) for size, there in zip(images.shape[2:], wide.shape[2:], strict=True))
+    inner = wide[..., padding:, padding:]
+    inner[..., :rows:spread, :columns:spread] = images
+    filters = w.permute(0, 4, 3, 1, 2).reshape(n * num_q, num_c, kernel, kernel)
+    y = torch.conv2d(wide, filters, stride=stride, groups=n)[..., :height, :width]
+    return y.permute(0, 2, 3, 1).contiguous()
+
+
+@stacked_conv.register_fake
+def _(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, height: int, width: int) -> Tensor:
+    return x.new_empty(x.shape[0], height, width, w.shape[0] * w.shape[4])
+
+
+@torch.library.custom_op("gossamer::stacked_conv_dw", mutates_args=(), tags=_LAYOUT)
+def stacked_conv_dw(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, padding: int) -> Tensor:
+    """The gradient for the weights, `[N, K, K, C, Q]`."""
+    if x.is_cuda:
+        from .kernels.conv import weight_gradient
+
+        return weight_gradient(x, dy, n, kernel, stride, padding)
+    images, slopes = x.permute(0, 3, 1, 2), dy.permute(0, 3, 1, 2)
+    num_c, num_q = images.shape[1] // n, slopes.shape[1] // n
+    weights = x.new_empty(n * num_q, num_c, kernel, kernel)  # only its shape counts
+    dw: Tensor
+    _, dw, _ = torch.ops.aten.convolution_backward(
+        slopes, images, weights, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], n, [False, True, False]
+    )
+    return dw.view(n, num_q, num_c, kernel, kernel).permute(0, 3, 4, 2, 1).contiguous()
+
+
+@stacked_conv_dw.register_fake
+def _(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, padding: int) -> Tensor:
+    return x.new_empty(n, kernel, kernel, x.shape[3] // n, dy.shape[3] // n)

@@ -1,0 +1,121 @@
+"""Convolutions of stacked replicas: against torch's, on their own and in a compiler's graph."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._functorch.compile_utils import fx_graph_cse
+from torch.func import functional_call, grad, vmap
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from gossamer.engines.stacked_compile import replace_convolutions
+from gossamer.engines.stacked_conv import stacked_conv, stacked_conv_dw
+
+SHAPES = [
+    # n, batch, channels, filters, height, width, kernel, stride, padding
+    (3, 2, 3, 16, 8, 6, 3, 1, 1),
+    (2, 3, 16, 8, 8, 8, 3, 2, 1),
+    (2, 2, 12, 20, 5, 7, 3, 2, 1),  # a row and a column that no filter reaches
+    (2, 2, 12, 20, 6, 6, 1, 2, 0),
+    (1, 2, 4, 9, 9, 9, 5, 3, 2),
+    (2, 1, 5, 8, 6, 6, 3, 1, 0),
+]
+
+
+@pytest.mark.parametrize(("n", "batch", "num_c", "num_q", "height", "width", "kernel", "stride", "padding"), SHAPES)
+def test_a_convolution_and_its_gradients(
+    n: int, batch: int, num_c: int, num_q: int, height: int, width: int, kernel: int, stride: int, padding: int
+) -> None:
+    x = torch.randn(batch, n * num_c, height, width, dtype=torch.float64)
+    w = torch.randn(n * num_q, num_c, kernel, kernel, dtype=torch.float64)
+    y = F.conv2d(x, w, stride=stride, padding=padding, groups=n)
+    dy = torch.randn_like(y)
+    dx, dw, _ = torch.ops.aten.convolution_backward(
+        dy, x, w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], n, [True, True, False]
+    )
+    images, slopes = (t.permute(0, 2, 3, 1).contiguous() for t in (x, dy))
+    filters = w.view(n, num_q, num_c, kernel, kernel)
+    ours = stacked_conv(images, filters.permute(0, 3, 4, 2, 1).contiguous(), stride, 1, padding, *y.shape[2:])
+    turned = filters.flip(3, 4).permute(0, 3, 4, 1, 2).contiguous()
+    ours_dx = stacked_conv(slopes, turned, 1, stride, kernel - 1 - padding, height, width)
+    ours_dw = stacked_conv_dw(images, slopes, n, kernel, stride, padding)
+    torch.testing.assert_close(ours.permute(0, 3, 1, 2), y)
+    torch.testing.assert_close(ours_dx.permute(0, 3, 1, 2), dx)
+    torch.testing.assert_close(ours_dw.permute(0, 4, 3, 1, 2).reshape(w.shape), dw)
+
+
+class Residual(nn.Module):
+    """Every kind of convolution: of the input, with a bias, with a stride, of a sum that others read too; and one that
+    is left to torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.strided = nn.Conv2d(8, 16, 3, stride=2, padding=1, bias=False)
+        self.pointwise = nn.Conv2d(8, 16, 1, stride=2, bias=False)
+        self.per_channel = nn.Conv2d(16, 16, 3, padding=1, groups=16)
+        self.norm = nn.BatchNorm2d(8, track_running_stats=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x).relu()
+        x = (x + self.norm(self.second(x))).relu()
+        x = self.strided(x) + self.pointwise(x)
+        return (x + self.per_channel(x)).mean((2, 3))
+
+
+def gradient_graph() -> tuple[GraphModule, tuple[dict[str, Tensor], Tensor, Tensor]]:
+    torch.manual_seed(0)
+    model = Residual().double()
+    stacked = {name: torch.randn(3, *p.shape, dtype=torch.float64) for name, p in model.named_parameters()}
+    inputs, targets = torch.randn(3, 2, 3, 8, 8, dtype=torch.float64), torch.randint(16, (3, 2))
+
+    def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(functional_call(model, parameters, (x,)), y)
+
+    arguments = (stacked, inputs, targets)
+    graph = make_fx(lambda p, x, y: vmap(grad(loss))(p, x, y), tracing_mode="fake")(*arguments)
+    return graph, arguments
+
+
+def count(graph: GraphModule) -> Counter[str]:
+    return Counter(str(node.target) for node in graph.graph.nodes if "conv" in str(node.target))
+
+
+def test_a_graph_with_our_convolutions_computes_the_same() -> None:
+    graph, arguments = gradient_graph()
+    assert count(graph) == {"aten.convolution.default": 5, "aten.convolution_backward.default": 5}
+    expected = graph(*arguments)
+    replace_convolutions(graph.graph, lambda images: True)
+    graph.graph.lint()
+    graph.recompile()
+    assert count(graph) == {
+        "gossamer.stacked_conv.default": 4 + 3,  # forward, and the gradients of all inputs but the images
+        "gossamer.stacked_conv_dw.default": 4,
+        "aten.convolution.default": 1,  # one filter a channel
+        "aten.convolution_backward.default": 1,
+    }
+    torch.testing.assert_close(graph(*arguments), expected)
+
+
+def test_an_image_is_laid_out_anew_once() -> None:
+    """Also one that two convolutions, their gradients and a sum read."""
+    traced, _ = gradient_graph()
+    graph = fx_graph_cse(traced.graph)  # as the compiler does before
+    replace_convolutions(graph, lambda images: True)
+    forms = [node for node in graph.nodes if "force_stride_order" in str(node.target) and node.meta["val"].ndim == 4]
+    assert len(forms) == 3 + 3, "the inputs and the slopes of three places"
+    convolutions = [node for node in graph.nodes if "stacked_conv.default" in str(node.target)]
+    first, second, strided, pointwise = (node.args[0] for node in convolutions[:4])
+    assert strided is pointwise
+    assert len({first, second, strided}) == 3
+
+
+def test_only_what_is_wanted_is_replaced() -> None:
+    graph, _ = gradient_graph()
+    before = count(graph)
+    replace_convolutions(graph.graph, lambda images: images.dtype == torch.bfloat16)
+    assert count(graph) == before
