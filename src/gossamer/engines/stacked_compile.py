@@ -16,9 +16,12 @@ aten, ours = torch.ops.aten, torch.ops.gossamer
 
 
 def compile_stacked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.compile` for fixed shapes."""
+    """`torch.compile` for fixed shapes. Deterministic: kernels that sum are not chosen by a race, which another run of
+    the same training might decide the other way."""
     compiled: Callable[..., Any] = torch.compile(
-        _with_code_of_its_own(function), dynamic=False, options={"post_grad_custom_pre_pass": _OurConvolutions()}
+        _with_code_of_its_own(function),
+        dynamic=False,
+        options={"deterministic": True, "post_grad_custom_pre_pass": _OurConvolutions()},
     )
     return compiled
 
