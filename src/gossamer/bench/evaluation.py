@@ -27,8 +27,13 @@ class Limits:
 
 
 ON_CPU = Limits(samples=2048, input_elements=2048 * 3072, output_elements=4 * 2**20)
-ON_GPU = Limits(samples=32768, input_elements=32768 * 3072, output_elements=64 * 2**20)
 """So many images of 3 x 32 x 32; fewer where samples or outputs (a score for each word of a language) are larger."""
+
+
+def on_gpu(device: torch.device) -> Limits:
+    """Outputs may take a few per cent of a GPU's memory; of all of it, not of what is free: a run must repeat."""
+    total = torch.cuda.get_device_properties(device).total_memory
+    return Limits(samples=32768, input_elements=32768 * 3072, output_elements=total // 128)
 
 
 @torch.no_grad()
@@ -106,7 +111,7 @@ def even_portion(count: int, limit: int) -> int:
 def _samples_at_once(task: Task, engine: Engine, data: Dataset) -> int:
     """Samples times replicas held here for one call; found by asking the averaged model about one sample."""
     inputs, _ = _test_samples(task, data, torch.arange(1))
-    limits = ON_GPU if inputs.device.type == "cuda" else ON_CPU
+    limits = on_gpu(inputs.device) if inputs.device.type == "cuda" else ON_CPU
     said = engine.averaged_outputs(inputs)
     return min(limits.samples, limits.input_elements // inputs.numel(), max(limits.output_elements // said.numel(), 1))
 

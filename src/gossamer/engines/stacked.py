@@ -91,6 +91,7 @@ class StackedEngine(AroundStep):
         self._at_once = num_replicas
         self._fits = False
         self._gradients = self._prepared()
+        self._say = Replayed(self._outputs) if self._is_recorded and not compiled else self._outputs
 
     @property
     def num_replicas(self) -> int:
@@ -142,7 +143,13 @@ class StackedEngine(AroundStep):
             torch.cuda.empty_cache()
 
     def _prepared(self) -> Callable[[Tensor, Tensor], tuple[list[Tensor], Tensor]]:
-        return Replayed(self._compute) if self.flats()[0].is_cuda else self._compute
+        return Replayed(self._compute) if self._is_recorded else self._compute
+
+    @property
+    def _is_recorded(self) -> bool:
+        """Whether kernels are launched as a CUDA graph; a model that is run replica by replica may ask for values on
+        the way, which no recording can answer."""
+        return self.flats()[0].is_cuda and not self.gradient.one_by_one
 
     @torch.no_grad()
     def _compute(self, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -176,6 +183,10 @@ class StackedEngine(AroundStep):
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
+        said = self._say(inputs)
+        return said.clone() if isinstance(self._say, Replayed) else said  # the next call overwrites them
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
         return self.gradient.outputs(self.flats(), self._frozen, self._buffers, inputs)
 
     @torch.no_grad()
