@@ -27,7 +27,7 @@ from gossamer import topologies
 from gossamer._files import write_text
 from gossamer.algorithms import DPSGD
 from gossamer.engines import StackedEngine
-from gossamer.engines.stacked_mix import StackedMix, lattice_half
+from gossamer.engines.stacked_mix import StackedMix
 from gossamer.tasks import TASKS, Task
 
 Row = dict[str, Any]
@@ -207,7 +207,7 @@ def mixing_of(n: int, parameters: int, graph: str, turns: int) -> Row:
     dense, target = torch.as_tensor(mixed.matrix(), dtype=torch.float32, device="cuda"), torch.empty_like(values)
     error = (mixer.apply(mixed, values) - (dense.double() @ values.double()).float()).abs().max().item()
     assert error < 1e-5, (graph, n, error)
-    is_dense = mixed.degree > 16 and lattice_half(mixed) is None
+    is_dense = mixed.degree > 16 and mixed.window is None
     return {
         "replicas": n,
         "graph": graph,

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from gossamer import topologies
-from gossamer.engines.stacked_mix import lattice_half, neighbour_table
+from gossamer.engines.stacked_mix import neighbour_table
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 pytest.importorskip("triton", reason="Triton is for Linux")
@@ -68,10 +68,9 @@ def test_mixing(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mix, "_window", WithConstantLength(mix._window))
     mixing = topologies.build(graph, 24)(0)
     values = torch.randn(24, 700, dtype=torch.float64)
-    half = lattice_half(mixing)
-    if half is None:
+    if mixing.window is None:
         neighbours, weights = (torch.from_numpy(table) for table in neighbour_table(mixing))
         mixed = mix.mix_few(values, neighbours, weights)
     else:
-        mixed = mix.mix_lattice(values, half)
+        mixed = mix.mix_lattice(values, mixing.window.half)
     torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from gossamer.algorithms import DPSGD
 from gossamer.engines import CannotStack, OutOfMemory, StackedEngine
-from gossamer.engines.stacked_mix import lattice_half, neighbour_table
+from gossamer.engines.stacked_mix import neighbour_table
 from gossamer.topologies import build
 from problems import network, network_batch, network_loss
 
@@ -148,14 +148,6 @@ def test_in_bfloat16_parameters_and_statistics_stay_as_they_are() -> None:
         assert engine.outputs(batches[0][0]).dtype == torch.float32
     assert not torch.equal(*losses)
     torch.testing.assert_close(*losses, rtol=0.05, atol=0.05)
-
-
-@pytest.mark.parametrize("n", [5, 12, 31])
-def test_lattices_are_recognised(n: int) -> None:
-    assert lattice_half(build("ring", n)(0)) == 1
-    assert lattice_half(build("ring-lattice:k=4", n)(0)) == 2
-    assert lattice_half(build("exponential", n)(0)) is None
-    assert lattice_half(build("star", n)(0)) is None
 
 
 @pytest.mark.parametrize("name", ["torus", "exponential", "star", "erdos-renyi"])

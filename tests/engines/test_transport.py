@@ -10,7 +10,7 @@ import torch
 from torch.distributed import ProcessGroup
 
 from gossamer.engines import NeighborLost, Transport
-from gossamer.topologies import build, from_matrix, star
+from gossamer.topologies import Mixing, build, from_matrix, star
 from ranks import run_ranks
 from worlds import in_processes
 
@@ -39,6 +39,30 @@ def test_every_way_of_mixing_is_the_matrix_product(spec: str) -> None:
     for step in range(6):
         expected = torch.from_numpy(schedule(step).matrix()) @ values
         torch.testing.assert_close(torch.stack([by_rank[step] for by_rank in mixed]), expected, rtol=0, atol=1e-14)
+
+
+def test_ring_lattices_by_doubling_too() -> None:
+    """Direct, by doubling, and as the complement of what is missing; two of them under way at once."""
+    ways = set()
+    for n in (7, 12):
+        mixings = [build(f"ring-lattice:k={k}", n)(0) for k in range(2, n - 1, 2)]
+        values = torch.randn(n, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+
+        def rank(
+            group: ProcessGroup, mixings: list[Mixing] = mixings, values: torch.Tensor = values
+        ) -> list[tuple[torch.Tensor, float]]:
+            transport, own = Transport(group, timeout_s=20), values[group.rank()]
+            under_way = [transport.start(mixing, own) for mixing in mixings]
+            return [(exchange.wait(), exchange.bytes_sent) for exchange in reversed(under_way)][::-1]
+
+        by_rank = run_ranks(n, rank)
+        for i, mixing in enumerate(mixings):
+            assert mixing.window is not None
+            ways.add((mixing.window.is_by_doubling, mixing.window.is_complement))
+            mixed = torch.stack([results[i][0] for results in by_rank])
+            torch.testing.assert_close(mixed, torch.from_numpy(mixing.matrix()) @ values, rtol=0, atol=1e-14)
+            assert {results[i][1] for results in by_rank} == {mixing.bytes_per_step(values[0].nbytes)}
+    assert ways == {(False, False), (True, False), (True, True)}
 
 
 def test_bytes_are_those_of_the_mixing() -> None:

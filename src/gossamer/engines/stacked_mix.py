@@ -96,8 +96,8 @@ def _gpu_operator(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> O
     """Kernels of our own where rows have few or regular neighbours: cuSPARSE is slower and does not repeat its sums."""
     from .kernels.mix import mix_few, mix_lattice
 
-    half = lattice_half(mixing)
-    if half is not None:
+    if mixing.window is not None:
+        half = mixing.window.half
         return lambda x: mix_lattice(x, half)
     most = int(np.diff(mixing.weights.indptr).max())
     if most > _FEW_NEIGHBOURS + 1:
@@ -105,16 +105,6 @@ def _gpu_operator(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> O
     neighbours, weights = (torch.from_numpy(table).to(device) for table in neighbour_table(mixing))
     weights = weights.to(dtype)
     return lambda x: mix_few(x, neighbours, weights)
-
-
-def lattice_half(mixing: Mixing) -> int | None:
-    """h, if every replica takes the mean of itself and its h neighbours on each side of the ring; else None."""
-    size, n = int(mixing.weights.indptr[1]), mixing.n
-    if size % 2 == 0 or size * n != mixing.weights.nnz or not np.allclose(mixing.weights.data, 1 / size, atol=1e-15):
-        return None
-    half = size // 2
-    window = np.sort((np.arange(n)[:, None] + np.arange(-half, half + 1)) % n, axis=1)
-    return half if np.array_equal(np.sort(mixing.weights.indices.reshape(n, size), axis=1), window) else None
 
 
 def neighbour_table(mixing: Mixing) -> tuple[NDArray[np.int32], NDArray[np.float64]]:

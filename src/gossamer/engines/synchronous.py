@@ -12,7 +12,7 @@ from gossamer.topologies import Mixing, Schedule
 from ._engine import Loss, evaluating
 from .around_step import AroundStep
 from .flat import Arrived, flatten
-from .transport import GroupMean, PairwiseExchange, Transport
+from .transport import GroupMean, PairwiseExchange, Transport, WindowMean
 
 
 class ProcessMix:
@@ -37,7 +37,7 @@ class BoundProcessMix:
     def __call__(self, values: Tensor) -> Tensor:
         return self.start(values).wait()
 
-    def start(self, values: Tensor) -> Arrived | PairwiseExchange | GroupMean:
+    def start(self, values: Tensor) -> Arrived | PairwiseExchange | WindowMean | GroupMean:
         exchange = self._parent.transport.start(self._mixing, values)
         self._parent.bytes_sent += exchange.bytes_sent
         return exchange

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NoReturn, TypeVar
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Work  # type: ignore[attr-defined]
 
-from gossamer.topologies import Mixing
+from gossamer.topologies import Mixing, WindowPlan
 
 from .flat import Arrived
 
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 _LOST = re.compile("timed out|timeout|connection|closed|peer|broken pipe|reset", re.IGNORECASE)
 """What gloo says when it cannot reach somebody."""
+_TAGS = 64
+"""Messages of one exchange from one rank to another, at most."""
 _GRACE_S = 2.0
 """How long a failing rank listens for word from the others before it blames one of them."""
 
@@ -59,7 +62,7 @@ class Transport:
 
     # ---- exchanges ----------------------------------------------------------------------------------
 
-    def start(self, mixing: Mixing, values: Tensor) -> "Arrived | PairwiseExchange | GroupMean":
+    def start(self, mixing: Mixing, values: Tensor) -> "Arrived | PairwiseExchange | WindowMean | GroupMean":
         """Begin `sum_j W_ij values_j` by the cheapest way that the mixing allows."""
         if mixing.n != self.size:
             raise ValueError(f"a mixing of {mixing.n} replicas cannot run on {self.size} processes: give it as many")
@@ -69,6 +72,8 @@ class Transport:
             return Arrived(values.clone())
         if members is not None and len(members) > 2:
             return GroupMean(self, members, values)
+        if mixing.window is not None and mixing.window.is_by_doubling:
+            return WindowMean(self, mixing.window, values)
         return PairwiseExchange(self, mixing, values)
 
     def start_mean(self, values: Tensor) -> "Arrived | GroupMean":
@@ -107,13 +112,18 @@ class Transport:
 
     # ---- what exchanges are made of -----------------------------------------------------------------
 
-    def send(self, values: Tensor, to: int) -> Work:
-        """Start sending to a rank, as part of the current exchange."""
-        return self._attempt(lambda: self.group.send([values], to, self._num_exchanges), to)
+    @property
+    def tag(self) -> int:
+        """The first of the numbers that tell messages of the current exchange from those of others under way."""
+        return self._num_exchanges % 2**24 * _TAGS
 
-    def receive(self, values: Tensor, source: int) -> Work:
-        """Start receiving from a rank, as part of the current exchange."""
-        return self._attempt(lambda: self.group.recv([values], source, self._num_exchanges), source)
+    def send(self, values: Tensor, to: int, tag: int) -> Work:
+        """Start sending to a rank."""
+        return self._attempt(lambda: self.group.send([values], to, tag), to)
+
+    def receive(self, values: Tensor, source: int, tag: int) -> Work:
+        """Start receiving from a rank."""
+        return self._attempt(lambda: self.group.recv([values], source, tag), source)
 
     def subgroup(self, members: tuple[int, ...]) -> ProcessGroup | ProcessGroupGloo:
         """A process group of some ranks. Only they take part in making it; it is made once."""
@@ -219,8 +229,9 @@ class PairwiseExchange:
         self._values = values.contiguous()
         self._weights = mixing.row(rank)
         self._received = {source: torch.empty_like(self._values) for source in mixing.neighbors(rank)}
-        self._receiving = {s: transport.receive(into, s) for s, into in self._received.items()}
-        self._sending = {to: transport.send(self._values, to) for to in mixing.listeners(rank)}
+        tag = transport.tag
+        self._receiving = {s: transport.receive(into, s, tag) for s, into in self._received.items()}
+        self._sending = {to: transport.send(self._values, to, tag) for to in mixing.listeners(rank)}
 
     def wait(self) -> Tensor:
         for source, work in self._receiving.items():
@@ -231,6 +242,77 @@ class PairwiseExchange:
         for source, received in self._received.items():
             mixed.add_(received, alpha=self._weights[source])
         return mixed
+
+
+class WindowMean:
+    """The mean over a window of the ring, under way as sums of neighbours in a row (see `topologies.WindowPlan`).
+
+    One round needs the result of the one before it: `start` begins the first, `wait` goes through the others.
+    """
+
+    def __init__(self, transport: Transport, plan: WindowPlan, values: Tensor) -> None:
+        self.bytes_sent = plan.models_sent * values.nbytes
+        self._transport = transport
+        self._plan = plan
+        self._everybody = GroupMean(transport, tuple(range(plan.n)), values) if plan.is_complement else None
+        self._tag = transport.tag
+        self._first = self._begin(0, values.contiguous())
+
+    def wait(self) -> Tensor:
+        row = self._first
+        total = torch.zeros_like(row.values)
+        for number, round in enumerate(self._plan.rounds):
+            row = row if number == 0 else self._begin(number, row.values)
+            taken, doubled = (self._arrived(message) for message in (row.taken, row.doubled))
+            if round.take_from is not None:
+                total += row.values if taken is None else taken
+            if doubled is not None:
+                row = replace(row, values=doubled.add_(row.values))
+        size = 2 * self._plan.half + 1
+        if self._everybody is None:
+            return total.div_(size)
+        return self._everybody.wait().mul_(self._plan.n).sub_(total).div_(size)
+
+    def _begin(self, number: int, values: Tensor) -> "_RowSum":
+        round, tag = self._plan.rounds[number], self._tag + 2 * number
+        return _RowSum(
+            values=values,
+            taken=self._swap(values, round.take_from, tag),
+            doubled=self._swap(values, round.double_from, tag + 1),
+        )
+
+    def _swap(self, values: Tensor, ahead: int | None, tag: int) -> "_Message | None":
+        """Ask the worker so far ahead for its sum, and give ours to the one as far behind."""
+        if not ahead:
+            return None
+        source, to = ((self._transport.rank + hop) % self._plan.n for hop in (ahead, -ahead))
+        into = torch.empty_like(values)
+        receiving = self._transport.receive(into, source, tag)
+        return _Message(into=into, source=source, to=to, works=(receiving, self._transport.send(values, to, tag)))
+
+    def _arrived(self, message: "_Message | None") -> Tensor | None:
+        if message is None:
+            return None
+        for work, peer in zip(message.works, (message.source, message.to), strict=True):
+            self._transport.wait_for(work, peer)
+        return message.into
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Message:
+    into: Tensor
+    source: int
+    to: int
+    works: tuple[Work, Work]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RowSum:
+    """A sum of neighbours in a row, and the messages of the round that uses it."""
+
+    values: Tensor
+    taken: _Message | None
+    doubled: _Message | None
 
 
 class GroupMean:

@@ -37,10 +37,12 @@ from gossamer.topologies._registry import build, describe, names
 from gossamer.topologies._schedule import Schedule, constant, cycle, piecewise
 from gossamer.topologies._variance import steady_consensus_variance
 from gossamer.topologies._weights import from_groups
+from gossamer.topologies._window import WindowPlan
 
 __all__ = [
     "Mixing",
     "Schedule",
+    "WindowPlan",
     "ada",
     "ada_k",
     "all_reduce_models",

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from gossamer.topologies import _spectrum
+from gossamer.topologies._window import WindowPlan, window_plan
 
 if TYPE_CHECKING:
     from gossamer.topologies._spectrum import Floats, Weights
@@ -176,6 +177,26 @@ class Mixing:
             for rank in np.unique(first).tolist()
         )
 
+    @cached_property
+    def window(self) -> WindowPlan | None:
+        """How to carry it out, where every replica takes the mean of itself and as many neighbours on each side of a
+        ring: a ring lattice; else None.
+
+        >>> from gossamer.topologies import ring_lattice, torus
+        >>> ring_lattice(12, k=4).window.half, torus(12).window is None
+        (2, True)
+        """
+        size, n = int(self.weights.indptr[1]), self.n
+        if size % 2 == 0 or size * n != self.weights.nnz or self.is_complete:
+            return None
+        if (np.abs(self.weights.data - 1.0 / size) > SAME_WEIGHT).any():
+            return None
+        half = size // 2
+        around = np.sort((np.arange(n)[:, None] + np.arange(-half, half + 1)) % n, axis=1)
+        if not np.array_equal(self.weights.indices.reshape(n, size), around):
+            return None
+        return window_plan(n, half)
+
     # What it does, what it costs
 
     def spectral_gap(self) -> float:
@@ -186,13 +207,18 @@ class Mixing:
     def models_sent(self) -> Floats:
         """Models that each worker sends in one mixing, [N].
 
-        A group of g averages by an all-reduce, 2(g−1)/g models (a pair: one model; complete: 2(n−1)/n). Any
-        other graph sends one model to each listener.
+        A group of g averages by an all-reduce, 2(g−1)/g models (a pair: one model; complete: 2(n−1)/n). A ring
+        lattice of many neighbours adds up sums of neighbours in a row. Any other graph sends one model to each
+        listener.
 
-        >>> from gossamer.topologies import complete, star
+        >>> from gossamer.topologies import complete, ring_lattice, star
         >>> complete(4).models_sent.tolist(), star(4).models_sent.tolist()
         ([1.5, 1.5, 1.5, 1.5], [3.0, 1.0, 1.0, 1.0])
+        >>> ring_lattice(96, k=32).models_sent.max().item()
+        7.0
         """
+        if self.window is not None:
+            return np.full(self.n, self.window.models_sent, dtype=np.float64)
         if self.groups is None:
             return self._num_listeners.astype(np.float64)
         sent = np.empty(self.n)
