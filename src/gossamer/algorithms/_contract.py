@@ -15,8 +15,9 @@ from torch import Tensor
 class Exchange(Protocol):
     """A mixing under way."""
 
-    def wait(self) -> Tensor:
-        """Return the mixed values. The tensor given to `Mix.start` may be changed only after this."""
+    def wait(self, out: Tensor | None = None) -> Tensor:
+        """The mixed values, in `out` where that is given. What `Mix.start` was given may be changed only after this, or
+        be `out` itself."""
         ...
 
 

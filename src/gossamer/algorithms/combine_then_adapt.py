@@ -18,7 +18,7 @@ class CombineThenAdapt(Algorithm):
     """
 
     def before_step(self, replica: Replica, mix: Mix) -> None:
-        replica.params.copy_(mix(replica.params))
+        mix.start(replica.params).wait(replica.params)
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
         pass

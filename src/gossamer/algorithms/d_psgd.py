@@ -16,4 +16,4 @@ class DPSGD(Algorithm):
     """
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
-        replica.params.copy_(mix(replica.params))
+        mix.start(replica.params).wait(replica.params)

@@ -31,4 +31,4 @@ class LocalSGD(Algorithm):
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
         if replica.step % self.every == 0:
-            replica.params.copy_(mix(replica.params))
+            mix.start(replica.params).wait(replica.params)

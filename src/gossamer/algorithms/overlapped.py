@@ -24,7 +24,7 @@ class OverlappedDPSGD(Algorithm):
     def before_step(self, replica: Replica, mix: Mix) -> None:
         exchange = replica.pending.pop(_EXCHANGE, None)
         if exchange is not None:  # None before the first step, where all replicas are equal
-            replica.params.copy_(exchange.wait())
+            exchange.wait(replica.params)
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
         replica.pending[_EXCHANGE] = mix.start(replica.params)

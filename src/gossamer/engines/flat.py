@@ -109,8 +109,8 @@ class Arrived:
     values: Tensor = field(repr=False)
     bytes_sent: float = 0.0
 
-    def wait(self) -> Tensor:
-        return self.values
+    def wait(self, out: Tensor | None = None) -> Tensor:
+        return self.values if out is None else out.copy_(self.values)
 
 
 def flatten(parameters: Mapping[str, torch.nn.Parameter]) -> list[FlatReplica]:

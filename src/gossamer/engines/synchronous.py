@@ -11,8 +11,9 @@ from gossamer.topologies import Mixing, Schedule
 
 from ._engine import Loss, evaluating
 from .around_step import AroundStep
+from .exchange import GroupMean, PairwiseExchange, WindowMean, Wire
 from .flat import Arrived, flatten
-from .transport import GroupMean, PairwiseExchange, Transport, WindowMean
+from .transport import Transport
 
 
 class ProcessMix:
@@ -64,14 +65,15 @@ class SynchronousEngine(AroundStep):
         schedule: Schedule,
         group: ProcessGroup,
         loss: Loss | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: float | None = None,
+        wire: Wire | None = None,
     ) -> None:
         if schedule.n != group.size():
             raise ValueError(
                 f"{schedule.name} is for {schedule.n} workers, but the process group has {group.size()}: "
                 f"build it for {group.size()}"
             )
-        self.transport = Transport(group, timeout_s=timeout_s)
+        self.transport = Transport(group, timeout_s=timeout_s, wire=wire)
         self.model = model
         self.loss = loss
         super().__init__(

@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NoReturn, TypeVar
 
@@ -13,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Work  # type: ignore[attr-defined]
 
-from gossamer.topologies import Mixing, WindowPlan
+from gossamer.topologies import Mixing
 
+from .exchange import GroupMean, PairwiseExchange, WindowMean, Wire
 from .flat import Arrived
+from .patience import Patience
 
 T = TypeVar("T")
 
@@ -39,19 +40,19 @@ class Transport:
     """Point-to-point exchanges, group and global averages over one `ProcessGroup`.
 
     All ranks must call it in the same order: the n-th exchange of one rank meets the n-th of another.
-    Every wait ends within `timeout_s`; what fails raises `NeighborLost`, which names the rank at fault, after a grace
-    time in which ranks tell each other whom they blame (at most another `timeout_s`, or 4 s if that is longer).
-    Gloo closes all connections of a group once a wait on it has timed out, so after that error the group is spent.
+    Every wait ends within `timeout_s` (when not given: see `Patience`); what fails raises `NeighborLost`, which names
+    the rank at fault, after a grace time in which ranks tell each other whom they blame (at most another `timeout_s`,
+    or 4 s if that is longer). Gloo closes all connections of a group once a wait on it has timed out, so after that
+    error the group is spent.
     """
 
-    def __init__(self, group: ProcessGroup, *, timeout_s: float = 60.0) -> None:
-        if not timeout_s > 0:
-            raise ValueError(f"timeout_s={timeout_s}: give the seconds to wait for a neighbour, more than 0")
+    def __init__(self, group: ProcessGroup, *, timeout_s: float | None = None, wire: Wire | None = None) -> None:
+        self.patience = Patience(timeout_s)
         self.group = group
         self.rank = group.rank()
         self.size = group.size()
-        self.timeout_s = timeout_s
-        self._timeout = timedelta(seconds=timeout_s)
+        self.wire = wire or Wire()
+        self.waited_s = 0.0
         self._num_exchanges = 0
         self._subgroups: dict[tuple[int, ...], ProcessGroupGloo] = {}
         # Several transports may use one group in turn. Each has keys of its own, and since every rank makes
@@ -62,21 +63,30 @@ class Transport:
 
     # ---- exchanges ----------------------------------------------------------------------------------
 
-    def start(self, mixing: Mixing, values: Tensor) -> "Arrived | PairwiseExchange | WindowMean | GroupMean":
+    @property
+    def timeout_s(self) -> float:
+        return self.patience.seconds
+
+    @property
+    def timeout(self) -> timedelta:
+        return timedelta(seconds=self.timeout_s)
+
+    def start(self, mixing: Mixing, values: Tensor) -> Arrived | PairwiseExchange | WindowMean | GroupMean:
         """Begin `sum_j W_ij values_j` by the cheapest way that the mixing allows."""
         if mixing.n != self.size:
             raise ValueError(f"a mixing of {mixing.n} replicas cannot run on {self.size} processes: give it as many")
         self._num_exchanges += 1
+        self.patience.stepped()
         members = self._my_group(mixing)
         if members is not None and len(members) == 1:
             return Arrived(values.clone())
         if members is not None and len(members) > 2:
             return GroupMean(self, members, values)
-        if mixing.window is not None and mixing.window.is_by_doubling:
+        if mixing.window is not None and mixing.window.is_by_doubling and self.wire.dtype is None:
             return WindowMean(self, mixing.window, values)
         return PairwiseExchange(self, mixing, values)
 
-    def start_mean(self, values: Tensor) -> "Arrived | GroupMean":
+    def start_mean(self, values: Tensor) -> Arrived | GroupMean:
         """Begin the mean over all ranks."""
         self._num_exchanges += 1
         return Arrived(values.clone()) if self.size == 1 else GroupMean(self, tuple(range(self.size)), values)
@@ -132,18 +142,25 @@ class Transport:
         if members not in self._subgroups:
             store = PrefixStore(f"group/{'-'.join(map(str, members))}", self._store)
             self._subgroups[members] = self._attempt(
-                lambda: ProcessGroupGloo(store, members.index(self.rank), len(members), self._timeout),
+                lambda: ProcessGroupGloo(store, members.index(self.rank), len(members), self.timeout),
                 *members,
             )
         return self._subgroups[members]
 
     def wait_for(self, work: Work, peer: int) -> None:
         """Wait for an operation with one peer."""
-        self._attempt(lambda: work.wait(self._timeout), peer)
+        self._attempt(lambda: self._timed(work), peer)
 
     def wait_all(self, work: Work, members: Iterable[int] | None = None) -> None:
         """Wait for a collective of some ranks, or of all."""
-        self._attempt(lambda: work.wait(self._timeout), *(range(self.size) if members is None else members))
+        self._attempt(lambda: self._timed(work), *(range(self.size) if members is None else members))
+
+    def _timed(self, work: Work) -> None:
+        started = time.monotonic()
+        work.wait(self.timeout)
+        waited_s = time.monotonic() - started
+        self.patience.waited(waited_s)
+        self.waited_s += waited_s
 
     # ---- when it fails ------------------------------------------------------------------------------
 
@@ -214,117 +231,3 @@ class Transport:
             return int(json.loads(self._store.get(key))) if self._store.check([key]) else None
         except RuntimeError:
             return None
-
-
-class PairwiseExchange:
-    """Values on their way to the listeners and from the neighbours of a mixing.
-
-    `values` is sent from where it lies, without a copy: it may change only after `wait`.
-    """
-
-    def __init__(self, transport: Transport, mixing: Mixing, values: Tensor) -> None:
-        rank = transport.rank
-        self.bytes_sent = float(values.nbytes * len(mixing.listeners(rank)))
-        self._transport = transport
-        self._values = values.contiguous()
-        self._weights = mixing.row(rank)
-        self._received = {source: torch.empty_like(self._values) for source in mixing.neighbors(rank)}
-        tag = transport.tag
-        self._receiving = {s: transport.receive(into, s, tag) for s, into in self._received.items()}
-        self._sending = {to: transport.send(self._values, to, tag) for to in mixing.listeners(rank)}
-
-    def wait(self) -> Tensor:
-        for source, work in self._receiving.items():
-            self._transport.wait_for(work, source)
-        for to, work in self._sending.items():
-            self._transport.wait_for(work, to)
-        mixed = self._values * self._weights.get(self._transport.rank, 0.0)
-        for source, received in self._received.items():
-            mixed.add_(received, alpha=self._weights[source])
-        return mixed
-
-
-class WindowMean:
-    """The mean over a window of the ring, under way as sums of neighbours in a row (see `topologies.WindowPlan`).
-
-    One round needs the result of the one before it: `start` begins the first, `wait` goes through the others.
-    """
-
-    def __init__(self, transport: Transport, plan: WindowPlan, values: Tensor) -> None:
-        self.bytes_sent = plan.models_sent * values.nbytes
-        self._transport = transport
-        self._plan = plan
-        self._everybody = GroupMean(transport, tuple(range(plan.n)), values) if plan.is_complement else None
-        self._tag = transport.tag
-        self._first = self._begin(0, values.contiguous())
-
-    def wait(self) -> Tensor:
-        row = self._first
-        total = torch.zeros_like(row.values)
-        for number, round in enumerate(self._plan.rounds):
-            row = row if number == 0 else self._begin(number, row.values)
-            taken, doubled = (self._arrived(message) for message in (row.taken, row.doubled))
-            if round.take_from is not None:
-                total += row.values if taken is None else taken
-            if doubled is not None:
-                row = replace(row, values=doubled.add_(row.values))
-        size = 2 * self._plan.half + 1
-        if self._everybody is None:
-            return total.div_(size)
-        return self._everybody.wait().mul_(self._plan.n).sub_(total).div_(size)
-
-    def _begin(self, number: int, values: Tensor) -> "_RowSum":
-        round, tag = self._plan.rounds[number], self._tag + 2 * number
-        return _RowSum(
-            values=values,
-            taken=self._swap(values, round.take_from, tag),
-            doubled=self._swap(values, round.double_from, tag + 1),
-        )
-
-    def _swap(self, values: Tensor, ahead: int | None, tag: int) -> "_Message | None":
-        """Ask the worker so far ahead for its sum, and give ours to the one as far behind."""
-        if not ahead:
-            return None
-        source, to = ((self._transport.rank + hop) % self._plan.n for hop in (ahead, -ahead))
-        into = torch.empty_like(values)
-        receiving = self._transport.receive(into, source, tag)
-        return _Message(into=into, source=source, to=to, works=(receiving, self._transport.send(values, to, tag)))
-
-    def _arrived(self, message: "_Message | None") -> Tensor | None:
-        if message is None:
-            return None
-        for work, peer in zip(message.works, (message.source, message.to), strict=True):
-            self._transport.wait_for(work, peer)
-        return message.into
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Message:
-    into: Tensor
-    source: int
-    to: int
-    works: tuple[Work, Work]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _RowSum:
-    """A sum of neighbours in a row, and the messages of the round that uses it."""
-
-    values: Tensor
-    taken: _Message | None
-    doubled: _Message | None
-
-
-class GroupMean:
-    """An average over some of the ranks, under way as an all-reduce among them."""
-
-    def __init__(self, transport: Transport, members: tuple[int, ...], values: Tensor) -> None:
-        self._transport = transport
-        self._members = members
-        self._sum = values.clone(memory_format=torch.contiguous_format)
-        self.bytes_sent = 2 * (len(members) - 1) / len(members) * values.nbytes
-        self._work: Work = transport.subgroup(members).allreduce([self._sum])  # type: ignore[union-attr]
-
-    def wait(self) -> Tensor:
-        self._transport.wait_all(self._work, self._members)
-        return self._sum.div_(len(self._members))
