@@ -14,6 +14,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "topologies": {"_names"},
     "algorithms": {"_names"},
     "metrics": set(),
+    "optim": set(),
     "tasks": {"_files"},
     "engines": {"topologies", "algorithms"},
     "_simulate": {"algorithms", "engines", "topologies"},
