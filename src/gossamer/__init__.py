@@ -4,10 +4,12 @@ topologies   who averages with whom, with which weights, when (no torch)
 algorithms   what one replica does around its optimizer's step
 engines      hold the replicas and mix them: stacked on one device, or a process each
 metrics      how far the replicas are apart
+optim        optimizers made for small local batches
 tasks        data, model, loss
 bench        experiments, results, reports
 recipes      experiments that make a published comparison again
 
+decentralize averages a model with its neighbours' around every step of a training loop of your own
 simulate     decentralized training of a model of your own, all replicas on one device
 """
 
@@ -16,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_PARTS = ("algorithms", "bench", "engines", "metrics", "recipes", "tasks", "topologies")
-_FUNCTIONS = {"simulate": "_simulate"}
+_PARTS = ("algorithms", "bench", "engines", "metrics", "optim", "recipes", "tasks", "topologies")
+_FUNCTIONS = {"decentralize": "_decentralize", "simulate": "_simulate"}
 
 if TYPE_CHECKING:
+    from ._decentralize import decentralize as decentralize
     from ._simulate import simulate as simulate
 
 

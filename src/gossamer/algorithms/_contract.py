@@ -67,6 +67,11 @@ class Algorithm(ABC):
         """Steps from one mixing to the next. A cyclic schedule then moves on once a mixing, not once a step."""
         return 1
 
+    @property
+    def steps_together(self) -> bool:
+        """Whether replicas stay equal because they take every step with the same gradient."""
+        return False
+
     def before_step(self, replica: Replica, mix: Mix) -> None:  # noqa: B027 - empty by default, not abstract
         """Called when the gradients are there and the optimizer has not used them yet."""
 

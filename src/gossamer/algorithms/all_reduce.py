@@ -14,6 +14,10 @@ class AllReduce(Algorithm):
     Replicas that start equal stay equal.
     """
 
+    @property
+    def steps_together(self) -> bool:
+        return True
+
     def before_step(self, replica: Replica, mix: Mix) -> None:
         replica.grads.copy_(mix.mean(replica.grads))
 

@@ -1,14 +1,18 @@
 """Engines hold the replicas and supply `mix`: stacked on one device, or one process each."""
 
 from ._engine import Engine, Loss
+from .decentralized import Decentralized
+from .exchange import Wire
 from .memory import OutOfMemory
 from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import CannotStack, StackedGradient
 from .synchronous import SynchronousEngine
 from .transport import NeighborLost, Transport
+from .world import World, join_world
 
 __all__ = [
     "CannotStack",
+    "Decentralized",
     "Engine",
     "Loss",
     "MakeOptimizer",
@@ -18,4 +22,7 @@ __all__ = [
     "StackedGradient",
     "SynchronousEngine",
     "Transport",
+    "Wire",
+    "World",
+    "join_world",
 ]

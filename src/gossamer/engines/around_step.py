@@ -93,6 +93,26 @@ class AroundStep:
             replica.step = self.num_steps
             self.algorithm.after_step(replica, mix)
 
+    @torch.no_grad()
+    def answer(self) -> None:
+        """Take part in a step of the others without one's own: for a worker that has no more data.
+
+        It goes on mixing. Where all replicas take every step together it also steps, with no gradient of its own.
+        """
+        for replica in self.replicas:
+            for parameter in replica.parameters.values():
+                parameter.grad = None
+        if self.algorithm.steps_together:
+            self.optimizer.step()
+            return
+        mix = self.mixer.at(self.schedule(self.num_steps))
+        for replica in self.replicas:
+            self.algorithm.before_step(replica, mix)
+        self.num_steps += 1
+        for replica in self.replicas:
+            replica.step = self.num_steps
+            self.algorithm.after_step(replica, mix)
+
     def _check_parameters(self) -> None:
         """A parameter that has left its flat buffer, or came later, would be trained but never mixed: say so."""
         stepped = sum(len(param_group["params"]) for param_group in self.optimizer.param_groups)

@@ -82,11 +82,14 @@ class PairwiseExchange:
 class GroupMean:
     """An average over some of the ranks, under way as an all-reduce among them."""
 
-    def __init__(self, transport: "Transport", members: tuple[int, ...], values: Tensor) -> None:
+    def __init__(
+        self, transport: "Transport", members: tuple[int, ...], values: Tensor, wire: Wire | None = None
+    ) -> None:
         self._transport = transport
         self._members = members
         self._values = values
-        self._sum = transport.wire.pack(values, copy=True)
+        self._wire = wire or transport.wire
+        self._sum = self._wire.pack(values, copy=True)
         self.bytes_sent = 2 * (len(members) - 1) / len(members) * self._sum.nbytes
         self._is_rounded = self._sum.dtype != values.dtype
         options = AllreduceOptions()
@@ -101,7 +104,7 @@ class GroupMean:
             out.copy_(values - values.to(self._sum.dtype)).add_(self._sum.to(out.device)).div_(size)
         else:
             torch.div(self._sum.to(out.device), size, out=out)
-        self._transport.wire.give_back(self._sum)
+        self._wire.give_back(self._sum)
         return out
 
 

@@ -137,7 +137,7 @@ class SynchronousEngine(AroundStep):
         return self.transport.gather(local[0])
 
     def mean(self, local: Tensor) -> Tensor:
-        return self.transport.start_mean(local[0]).wait()
+        return self.transport.start_mean(local[0], exact=True).wait()
 
 
 def _trained(model: nn.Module, optimizer: Optimizer) -> dict[str, nn.Parameter]:

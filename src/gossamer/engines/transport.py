@@ -52,14 +52,15 @@ class Transport:
         self.rank = group.rank()
         self.size = group.size()
         self.wire = wire or Wire()
+        self._exact_wire = Wire(device=self.wire.device)
         self.waited_s = 0.0
         self._num_exchanges = 0
         self._subgroups: dict[tuple[int, ...], ProcessGroupGloo] = {}
         # Several transports may use one group in turn. Each has keys of its own, and since every rank makes
         # them in the same order, the count of a rank's own transports is the same number on all.
         store = group.get_group_store()
-        serial = store.add(f"gossamer/transports/{self.rank}", 1)
-        self._store = PrefixStore(f"gossamer/transport-{serial}", store)
+        self.serial = store.add(f"gossamer/transports/{self.rank}", 1)
+        self._store = PrefixStore(f"gossamer/transport-{self.serial}", store)
 
     # ---- exchanges ----------------------------------------------------------------------------------
 
@@ -86,10 +87,12 @@ class Transport:
             return WindowMean(self, mixing.window, values)
         return PairwiseExchange(self, mixing, values)
 
-    def start_mean(self, values: Tensor) -> Arrived | GroupMean:
-        """Begin the mean over all ranks."""
+    def start_mean(self, values: Tensor, *, exact: bool = False) -> Arrived | GroupMean:
+        """Begin the mean over all ranks; `exact` in the values' own type, whatever training sends."""
         self._num_exchanges += 1
-        return Arrived(values.clone()) if self.size == 1 else GroupMean(self, tuple(range(self.size)), values)
+        if self.size == 1:
+            return Arrived(values.clone())
+        return GroupMean(self, tuple(range(self.size)), values, self._exact_wire if exact else self.wire)
 
     def gather(self, values: Tensor) -> Tensor:
         """`values` of every rank, `[size, ...]`, on every rank."""

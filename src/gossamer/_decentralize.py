@@ -1,0 +1,78 @@
+"""Two lines that decentralize anyone's training loop."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.distributed import ProcessGroup
+from torch.optim import Optimizer
+
+from gossamer import algorithms, topologies
+from gossamer.algorithms import Algorithm
+from gossamer.engines import Decentralized, Wire, join_world
+from gossamer.topologies import Schedule
+
+
+def decentralize(
+    model: nn.Module,
+    optimizer: Optimizer,
+    *,
+    topology: str | Schedule = "alternating-exponential-ring",
+    algorithm: str | Algorithm = "d-psgd-overlapped",
+    group: ProcessGroup | None = None,
+    local_size: int | None = None,
+    wire_dtype: torch.dtype | None = None,
+    steps_per_epoch: int = 1,
+    epochs: int | None = None,
+    seed: int = 0,
+    timeout_s: float | None = None,
+    rescue: str | Path | None = None,
+) -> Decentralized:
+    """From here on each `optimizer.step()` also averages the model with those of neighbours. The loop stays as it is.
+
+    Runs under torchrun, Slurm's srun, in a process group that is there, or in one process alone:
+
+    >>> model = nn.Linear(4, 2)
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    >>> with decentralize(model, optimizer) as training:
+    ...     for _ in range(3):
+    ...         loss = model(torch.randn(8, 4)).square().mean()
+    ...         optimizer.zero_grad(); loss.backward(); optimizer.step()
+    >>> training.metrics()["steps"], training.consensus_distance()
+    (3, 0.0)
+
+    All replicas begin with the parameters and buffers of rank 0. By default the exchange is hidden behind the next
+    forward and backward pass: it starts after a step and is awaited just before the next one.
+
+    Args:
+        model: the user's own, on its device; its `state_dict` keys stay as they are.
+        optimizer: any of torch, or one like it, made for the model's parameters before.
+        topology: a graph or schedule by name (`gossamer graphs`), or one that was built. Schedules that change by the
+            epoch (Ada) need `steps_per_epoch` and `epochs`.
+        algorithm: by name, with parameters as in `local-sgd:every=8`, or made.
+        group: of all workers; when not given, torch's default group, or what the launcher's environment says.
+        local_size: workers a node, for topologies that respect it; when not given, the launcher's number.
+        wire_dtype: send in this type (`torch.bfloat16`); a worker's own parameters stay as they are.
+        seed: of random graphs, the same on all ranks.
+        timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
+        rescue: a folder where every rank saves its state when a neighbour is lost.
+    """
+    world = join_world(group, local_size=local_size)
+    size = world.group.size()
+    if isinstance(topology, str):
+        topology = topologies.build(
+            topology, size, steps_per_epoch=steps_per_epoch, epochs=epochs, local_size=world.local_size, seed=seed
+        )
+    if isinstance(algorithm, str):
+        algorithm = algorithms.build(algorithm)
+    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+    return Decentralized(
+        model,
+        optimizer,
+        algorithm=algorithm,
+        schedule=topology,
+        world=world,
+        wire=Wire(wire_dtype, torch.device("cpu") if on_gpu else None),
+        timeout_s=timeout_s,
+        rescue=None if rescue is None else Path(rescue),
+    )

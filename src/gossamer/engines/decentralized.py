@@ -1,0 +1,236 @@
+"""What `gossamer.decentralize` returns: training in a loop of the user's own, and what can be asked of it."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.optim import Optimizer
+
+from gossamer._files import write_whole
+from gossamer.algorithms import Algorithm
+from gossamer.topologies import Schedule
+
+from .attendance import Attendance
+from .exchange import Wire
+from .synchronous import SynchronousEngine
+from .transport import NeighborLost
+from .world import World
+
+
+class ScalarWriter(Protocol):
+    """As `torch.utils.tensorboard.SummaryWriter` does it."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any: ...
+
+
+class Decentralized(SynchronousEngine):
+    """Between its beginning and `close`, each `optimizer.step()` of the user's loop also averages with neighbours.
+
+    As a context manager it closes itself. All that says "all ranks" has to be called by all of them, between the same
+    steps.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        algorithm: Algorithm,
+        schedule: Schedule,
+        world: World,
+        wire: Wire,
+        timeout_s: float | None = None,
+        rescue: Path | None = None,
+    ) -> None:
+        self._world = world
+        self._rescue = rescue
+        self._is_averaged = False
+        self._is_left = False
+        self._started = time.monotonic()
+        super().__init__(
+            model, optimizer, algorithm=algorithm, schedule=schedule, group=world.group, timeout_s=timeout_s, wire=wire
+        )
+        store = PrefixStore(f"gossamer/{self.transport.serial}", world.group.get_group_store())
+        self._attendance = Attendance(store, self.transport.rank, self.transport.size)
+
+    @property
+    def rank(self) -> int:
+        return self.transport.rank
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return self.transport.size
+
+    # ---- around the step --------------------------------------------------------------------------------
+
+    def _before(self, optimizer: Optimizer, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self._is_averaged:
+            raise ValueError(
+                "optimizer.step() inside averaged(): the model holds the average of all replicas there, and gets its "
+                "own parameters back at the end; train outside of it"
+            )
+        self._attendance.reach(self.num_steps + 1)
+        with self._rescuing():
+            super()._before(optimizer, arguments, keywords)
+
+    def _after(self, *hooked: Any) -> None:
+        with self._rescuing():
+            super()._after(*hooked)
+
+    @contextmanager
+    def _rescuing(self) -> Iterator[None]:
+        """A lost neighbour ends the training, but not what this rank has learned."""
+        try:
+            yield
+        except NeighborLost as lost:
+            if self._rescue is not None:
+                path = self._write(self._rescue, self._own_state())
+                lost.add_note(f"the state of rank {self.rank} after step {self.num_steps} is in {path}")
+            raise
+
+    # ---- the average ------------------------------------------------------------------------------------
+
+    @contextmanager
+    @torch.no_grad()
+    def averaged(self) -> Iterator[nn.Module]:
+        """The model with the average of all replicas in it, statistics of batch norm included: to evaluate and to save.
+
+        All ranks. Afterwards it has its own parameters back, and the training goes on as if nothing had been.
+        """
+        for replica in self.replicas:
+            replica.finish_pending()  # neighbours may still be reading the parameters
+        tensors = [replica.params for replica in self.replicas]
+        tensors += [buffer for buffer in self.buffers().values() if buffer.is_floating_point()]
+        own = [tensor.clone() for tensor in tensors]
+        for tensor in tensors:
+            self.transport.start_mean(tensor, exact=True).wait(tensor)
+        self._is_averaged = True
+        try:
+            with torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad():
+                yield self.model
+        finally:
+            self._is_averaged = False
+            with torch.no_grad():
+                for tensor, values in zip(tensors, own, strict=True):
+                    tensor.copy_(values)
+
+    @torch.no_grad()
+    def consensus_distance(self) -> float:
+        """How far the replicas are apart, (1/n) Σ‖xᵢ − x̄‖² / ‖x̄‖², over all trained parameters. All ranks."""
+        spread, norm = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+        for replica in self.replicas:
+            mean = self.transport.start_mean(replica.params, exact=True).wait()
+            spread += (replica.params - mean).double().square().sum().cpu()
+            norm += mean.double().square().sum().cpu()
+        spread = self.transport.start_mean(spread.reshape(1), exact=True).wait().squeeze()
+        return float(spread / norm) if spread > 0 else 0.0
+
+    # ---- figures ----------------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        """Of this rank so far: steps, seconds, seconds waited for neighbours, bytes sent, the timeout of now."""
+        return {
+            "steps": self.num_steps,
+            "seconds": time.monotonic() - self._started,
+            "waited_s": self.transport.waited_s,
+            "bytes_sent": float(self.bytes_sent[0]),
+            "timeout_s": self.transport.timeout_s,
+        }
+
+    def report_to(self, writer: ScalarWriter | None, *, every: int = 100) -> None:
+        """Write consensus distance, waiting and bytes as scalars, every so many steps, before the mixing.
+
+        All ranks; those that do not write give None. The consensus distance costs an all-reduce of the model.
+        """
+        if every < 1:
+            raise ValueError(f"every={every}: give a number of steps, 1 or more")
+
+        def report(step: int) -> None:
+            if (step + 1) % every:
+                return
+            figures = self.metrics() | {"consensus_distance": self.consensus_distance()}
+            if writer is not None:
+                for name in ("consensus_distance", "waited_s", "bytes_sent"):
+                    writer.add_scalar(f"gossamer/{name}", figures[name], step + 1)
+
+        self.probes.append(report)
+
+    # ---- saving -----------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """This rank's state in a file of its own in the folder: `load` goes on from there, bit by bit. All ranks."""
+        return self._write(Path(folder), self.state_dict())
+
+    def load(self, folder: str | Path) -> None:
+        """Take back what `save` has written, on as many workers. All ranks."""
+        path = Path(folder) / self._file_name
+        if not path.is_file():
+            there = sorted(file.name for file in Path(folder).glob("rank-*.pt"))
+            raise ValueError(
+                f"there is no {path.name} in {folder}"
+                + (f", only {', '.join(there[:4])} …" if there else "")
+                + ": give the folder that save() has filled, and start as many workers as then"
+            )
+        self.load_state_dict(torch.load(path, map_location="cpu", weights_only=False))
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"random": _random_state()}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        super().load_state_dict(saved)
+        self._attendance.reach(self.num_steps)
+        torch.set_rng_state(saved["random"]["cpu"])
+        if saved["random"]["cuda"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(saved["random"]["cuda"])
+
+    def _own_state(self) -> dict[str, Any]:
+        """Without what was under way to and from neighbours: it will not arrive any more."""
+        for replica in self.replicas:
+            replica.pending.clear()
+        return self.state_dict()
+
+    @property
+    def _file_name(self) -> str:
+        return f"rank-{self.rank}-of-{self.size}.pt"
+
+    def _write(self, folder: Path, state: dict[str, Any]) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / self._file_name
+        write_whole(path, lambda temporary: torch.save(state, temporary))
+        return path
+
+    # ---- the end ----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop averaging; a worker with fewer steps than others first answers until all are done. All ranks."""
+        if self._is_left:
+            return
+        self._is_left = True
+        try:
+            self._attendance.answer_until_all_left(self.answer, self.transport.timeout_s)
+        except TimeoutError as error:
+            raise NeighborLost(-1, f"{error}: look at their logs") from error
+        super().close()
+        self._world.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._is_left = True
+            self._attendance.close()
+        super().__exit__(kind, error, trace)
+
+
+def _random_state() -> dict[str, Any]:
+    return {
+        "cpu": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }

@@ -1,0 +1,97 @@
+"""The processes of a training: those a launcher has started, those of a group that is there, or this one alone."""
+
+import os
+import re
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore, PrefixStore, ProcessGroup, ProcessGroupGloo  # type: ignore[attr-defined]
+
+_SLURM_PORTS = range(20_000, 50_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A process group, and how many of its processes share a node."""
+
+    group: ProcessGroup
+    local_size: int
+    is_ours: bool
+    """Whether it was made here, and is to be closed here."""
+
+    def close(self) -> None:
+        if self.is_ours and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def join_world(group: ProcessGroup | None = None, *, local_size: int | None = None) -> World:
+    """The group that is given; that of `torch.distributed`, where a launcher or the user has made one; one made from
+    what `torchrun` or Slurm's `srun` has put into the environment; or a world of this process alone.
+    """
+    is_ours = False
+    if group is None and not dist.is_initialized():
+        is_ours = _init_from(os.environ)
+    if group is None:
+        group = dist.group.WORLD if dist.is_initialized() else _alone()
+    assert group is not None
+    if local_size is None:
+        local_size = _local_size(os.environ, group.size())
+    if local_size < 1 or group.size() % local_size:
+        raise ValueError(
+            f"local_size={local_size} does not divide the {group.size()} workers: give the number of workers on each "
+            "node, the same on all"
+        )
+    return World(group=group, local_size=local_size, is_ours=is_ours)
+
+
+def _init_from(environment: "os._Environ[str] | dict[str, str]") -> bool:
+    """Make torch's default group, if a launcher has said how; whether it has."""
+    if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
+        dist.init_process_group("gloo")
+        return True
+    if {"SLURM_PROCID", "SLURM_NTASKS"} <= environment.keys() and int(environment["SLURM_NTASKS"]) > 1:
+        dist.init_process_group(
+            "gloo",
+            init_method=slurm_address(environment),
+            rank=int(environment["SLURM_PROCID"]),
+            world_size=int(environment["SLURM_NTASKS"]),
+        )
+        return True
+    return False
+
+
+def slurm_address(environment: "os._Environ[str] | dict[str, str]") -> str:
+    """Where the processes of a job step meet: the first node, at a port that follows from the job's number.
+
+    >>> slurm_address({"SLURM_STEP_NODELIST": "gpu[07-09,12],login1", "SLURM_JOB_ID": "31415"})
+    'tcp://gpu07:21415'
+    >>> slurm_address({"SLURM_JOB_NODELIST": "solo", "SLURM_JOB_ID": "5", "MASTER_PORT": "29500"})
+    'tcp://solo:29500'
+    """
+    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise ValueError("Slurm has set SLURM_PROCID but no SLURM_STEP_NODELIST: start the script with srun")
+    first = re.sub(r"\[(\w+)[^\]]*\].*", r"\1", nodes).split(",")[0]
+    host = environment.get("MASTER_ADDR", first)
+    job = int(environment.get("SLURM_JOB_ID", "0"))
+    port = environment.get("MASTER_PORT", str(_SLURM_PORTS[job % len(_SLURM_PORTS)]))
+    return f"tcp://{host}:{port}"
+
+
+def _local_size(environment: "os._Environ[str] | dict[str, str]", size: int) -> int:
+    """Workers on this node; all of them, where nobody has said."""
+    for key in ("LOCAL_WORLD_SIZE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"):
+        found = re.match(r"\d+", environment.get(key, ""))
+        if found and int(found[0]) <= size:
+            return int(found[0])
+    return size
+
+
+def _alone() -> ProcessGroup:
+    """A group of one that touches no global state: the same script runs by itself."""
+    store = HashStore()
+    group = ProcessGroup(store, 0, 1)
+    backend = ProcessGroupGloo(PrefixStore("gloo", store), 0, 1)  # type: ignore[call-arg]
+    group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, backend)
+    return group
