@@ -50,16 +50,7 @@ def join(folders: Sequence[Path], *, page: Path | None = None, table: Path | Non
     Example:
         join([Path("results")], table=Path("runs.csv"))
     """
-    found = list(dict.fromkeys(run for folder in folders for run in _run_folders(Path(folder))))
-    over = [folder for folder in found if (folder / _OUTCOME).exists()]
-    unfinished = len(found) - len(over)
-    read = {folder: read_run(folder, _run(folder), remedy="delete that folder, or leave it out") for folder in over}
-    kept = _without_repeats(read)
-    if not kept:
-        where = ", ".join(str(folder) for folder in folders) or "nowhere"
-        left = f" ({unfinished} still to finish)" if unfinished else ""
-        raise ValueError(f"there is no finished run in {where}{left}: name folders that `gossamer bench` has filled")
-    repeated = len(read) - len(kept)
+    kept, unfinished, repeated = read_finished(folders)
     rows = [_row(folder, result) for folder, result in kept.items()]
     page = page or (Path(folders[0]) if len(folders) == 1 else Path()) / PAGE
     subject = Subject(
@@ -75,6 +66,20 @@ def join(folders: Sequence[Path], *, page: Path | None = None, table: Path | Non
     except OSError as error:
         raise ValueError(f"cannot write {error.filename or page}: {error.strerror}; give another file") from error
     return Joined(page=page, rows=rows, unfinished=unfinished, repeated=repeated)
+
+
+def read_finished(folders: Sequence[Path]) -> tuple[dict[Path, RunResult], int, int]:
+    """All runs in some folders that are over; how many are not, and how many were left out as repeats."""
+    found = list(dict.fromkeys(run for folder in folders for run in _run_folders(Path(folder))))
+    over = [folder for folder in found if (folder / _OUTCOME).exists()]
+    unfinished = len(found) - len(over)
+    read = {folder: read_run(folder, _run(folder), remedy="delete that folder, or leave it out") for folder in over}
+    kept = _without_repeats(read)
+    if not kept:
+        where = ", ".join(str(folder) for folder in folders) or "nowhere"
+        left = f" ({unfinished} still to finish)" if unfinished else ""
+        raise ValueError(f"there is no finished run in {where}{left}: name folders that `gossamer bench` has filled")
+    return kept, unfinished, len(read) - len(kept)
 
 
 def _run_folders(folder: Path) -> list[Path]:
