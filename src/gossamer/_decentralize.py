@@ -22,6 +22,7 @@ def decentralize(
     group: ProcessGroup | None = None,
     local_size: int | None = None,
     wire_dtype: torch.dtype | None = None,
+    bucket_mib: float = 25.0,
     steps_per_epoch: int = 1,
     epochs: int | None = None,
     seed: int = 0,
@@ -53,6 +54,8 @@ def decentralize(
         group: of all workers; when not given, torch's default group, or what the launcher's environment says.
         local_size: workers a node, for topologies that respect it; when not given, the launcher's number.
         wire_dtype: send in this type (`torch.bfloat16`); a worker's own parameters stay as they are.
+        bucket_mib: a larger model is stepped and sent in parts of about this size, each on its way while the next is
+            stepped.
         seed: of random graphs, the same on all ranks.
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
         rescue: a folder where every rank saves its state when a neighbour is lost.
@@ -73,6 +76,7 @@ def decentralize(
         schedule=topology,
         world=world,
         wire=Wire(wire_dtype, torch.device("cpu") if on_gpu else None),
+        bucket_mib=bucket_mib,
         timeout_s=timeout_s,
         rescue=None if rescue is None else Path(rescue),
     )

@@ -8,6 +8,7 @@ from torch.distributed import ProcessGroup
 
 from gossamer.algorithms import DPSGD, Algorithm, AllReduce, OverlappedDPSGD
 from gossamer.engines import SynchronousEngine
+from gossamer.engines.flat import flatten
 from gossamer.topologies import build
 from problems import OPTIMIZERS, network, network_batch, network_loss
 from ranks import run_ranks
@@ -171,3 +172,55 @@ def test_a_schedule_of_another_size_is_refused() -> None:
             )
 
     run_ranks(2, rank)
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_a_model_in_parts_trains_the_same(name: str) -> None:
+    """Parts are stepped and sent one after the other; the user sees one step, and the gradients it was made with."""
+    one_peer = schedule("one-peer-exponential", N)
+
+    def rank(group: ProcessGroup, bucket_mib: float | None) -> tuple[torch.Tensor, int, int]:
+        model = network()
+        optimizer = OPTIMIZERS[name](model.parameters())
+        calls: list[int] = []
+        optimizer.register_step_post_hook(lambda *_: calls.append(1))
+        settings = {"algorithm": OverlappedDPSGD(), "schedule": one_peer, "group": group, "bucket_mib": bucket_mib}
+        with SynchronousEngine(model, optimizer, **settings) as engine:
+            for step in range(7):
+                inputs, targets = network_batch(step, N)
+                optimizer.zero_grad()
+                network_loss(model(inputs[group.rank()]), targets[group.rank()]).backward()
+                grads = [parameter.grad for parameter in model.parameters()]
+                optimizer.step()
+                assert all(p.grad is grad for p, grad in zip(model.parameters(), grads, strict=True))
+            num_parts = len(engine.replicas)
+        return torch.cat([p.detach().flatten() for p in model.parameters()]), num_parts, len(calls)
+
+    whole = run_ranks(N, lambda group: rank(group, None))
+    parts = run_ranks(N, lambda group: rank(group, 1e-4))
+    for (expected, one, _), (trained, several, calls) in zip(whole, parts, strict=True):
+        assert (one, several > 1, calls) == (1, True, 7)
+        assert torch.equal(trained, expected)
+
+
+def test_parts_are_no_larger_than_asked_for_unless_a_parameter_is() -> None:
+    parameters = {f"p{i}": torch.nn.Parameter(torch.zeros(size)) for i, size in enumerate((10, 10, 30, 5, 5, 5))}
+    parts = flatten(parameters, bucket_bytes=80)
+    assert [list(part.parameters) for part in parts] == [["p0", "p1"], ["p2"], ["p3", "p4", "p5"]]
+
+
+@pytest.mark.parametrize("bucket_mib", [0, -1, float("nan")])
+def test_parts_of_no_size_are_refused(bucket_mib: float) -> None:
+    def rank(group: ProcessGroup) -> None:
+        model = network()
+        with pytest.raises(ValueError, match="bucket_mib"):
+            SynchronousEngine(
+                model,
+                OPTIMIZERS["sgd"](model.parameters()),
+                algorithm=OverlappedDPSGD(),
+                schedule=build("ring", 1),
+                group=group,
+                bucket_mib=bucket_mib,
+            )
+
+    run_ranks(1, rank)

@@ -68,6 +68,12 @@ class Algorithm(ABC):
         return 1
 
     @property
+    def overlaps(self) -> bool:
+        """Whether exchanges started after one step are awaited before the next: then parts of a model can be stepped
+        and sent one after the other, each on its way while the next is stepped."""
+        return False
+
+    @property
     def steps_together(self) -> bool:
         """Whether replicas stay equal because they take every step with the same gradient."""
         return False

@@ -21,6 +21,10 @@ class OverlappedDPSGD(Algorithm):
     ICLR 2025, arXiv 2410.11998.
     """
 
+    @property
+    def overlaps(self) -> bool:
+        return True
+
     def before_step(self, replica: Replica, mix: Mix) -> None:
         exchange = replica.pending.pop(_EXCHANGE, None)
         if exchange is not None:  # None before the first step, where all replicas are equal

@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.algorithms import Algorithm, Mix
@@ -52,6 +52,7 @@ class AroundStep:
         self.algorithm = algorithm
         self.schedule = schedule.per_round(algorithm.mixes_every)
         self.probes: list[Probe] = []
+        self._grads_put_aside: dict[nn.Parameter, Tensor | None] = {}
         self.num_steps = 0
         self._num_stepped = sum(len(param_group["params"]) for param_group in optimizer.param_groups)
         self.tensor_names = tuple(name for replica in replicas for name in replica.names)
@@ -79,6 +80,9 @@ class AroundStep:
             )
         self._check_parameters()
         mix = self.mixer.at(self.schedule(self.num_steps))
+        if len(self.replicas) > 1 and self.algorithm.overlaps:
+            self._step_one_by_one(mix)
+            return
         for replica in self.replicas:
             self.algorithm.before_step(replica, mix)
 
@@ -89,9 +93,37 @@ class AroundStep:
         self.num_steps = step + 1
         for probe in self.probes:
             probe(step)
+        if self._grads_put_aside:
+            for parameter, grad in self._grads_put_aside.items():
+                parameter.grad = grad
+            self._grads_put_aside.clear()
+            return
         for replica in self.replicas:
             replica.step = self.num_steps
             self.algorithm.after_step(replica, mix)
+
+    def _step_one_by_one(self, mix: Mix) -> None:
+        """Step one replica's parameters after the other's: each is on its way while the next is stepped.
+
+        An optimizer leaves parameters without a gradient alone. So all gradients are put aside, those of one replica
+        come back for a step, and the step that the user has called, which follows, finds none left to use.
+        """
+        step = type(self.optimizer).step
+        step = getattr(step, "__wrapped__", step)  # without the hooks: they are for the user's step
+        parameters = [p for replica in self.replicas for p in replica.parameters.values()]
+        grads = {parameter: parameter.grad for parameter in parameters}
+        for parameter in parameters:
+            parameter.grad = None
+        for replica in self.replicas:
+            for parameter in replica.parameters.values():
+                parameter.grad = grads[parameter]
+            self.algorithm.before_step(replica, mix)
+            step(self.optimizer)
+            replica.step = self.num_steps + 1
+            self.algorithm.after_step(replica, mix)
+            for parameter in replica.parameters.values():
+                grads[parameter], parameter.grad = parameter.grad, None
+        self._grads_put_aside = grads
 
     @torch.no_grad()
     def answer(self) -> None:

@@ -45,6 +45,7 @@ class Decentralized(SynchronousEngine):
         schedule: Schedule,
         world: World,
         wire: Wire,
+        bucket_mib: float | None = None,
         timeout_s: float | None = None,
         rescue: Path | None = None,
     ) -> None:
@@ -54,7 +55,14 @@ class Decentralized(SynchronousEngine):
         self._is_left = False
         self._started = time.monotonic()
         super().__init__(
-            model, optimizer, algorithm=algorithm, schedule=schedule, group=world.group, timeout_s=timeout_s, wire=wire
+            model,
+            optimizer,
+            algorithm=algorithm,
+            schedule=schedule,
+            group=world.group,
+            timeout_s=timeout_s,
+            wire=wire,
+            bucket_mib=bucket_mib,
         )
         store = PrefixStore(f"gossamer/{self.transport.serial}", world.group.get_group_store())
         self._attendance = Attendance(store, self.transport.rank, self.transport.size)

@@ -113,13 +113,21 @@ class Arrived:
         return self.values if out is None else out.copy_(self.values)
 
 
-def flatten(parameters: Mapping[str, torch.nn.Parameter]) -> list[FlatReplica]:
-    """One `FlatReplica` for each (dtype, device) among the parameters; a parameter given twice counts once."""
-    by_kind: dict[tuple[torch.dtype, torch.device], dict[str, torch.nn.Parameter]] = {}
+def flatten(parameters: Mapping[str, torch.nn.Parameter], *, bucket_bytes: float | None = None) -> list[FlatReplica]:
+    """One `FlatReplica` for each (dtype, device) among the parameters; a parameter given twice counts once.
+
+    With `bucket_bytes`, as many as it takes for none to be larger than that, unless a single parameter is.
+    """
+    by_kind: dict[tuple[torch.dtype, torch.device], list[dict[str, torch.nn.Parameter]]] = {}
     once = {id(parameter): (name, parameter) for name, parameter in parameters.items()}
     for name, parameter in once.values():
-        by_kind.setdefault((parameter.dtype, parameter.device), {})[name] = parameter
-    return [FlatReplica(group) for group in by_kind.values()]
+        buckets = by_kind.setdefault((parameter.dtype, parameter.device), [{}])
+        if bucket_bytes is not None and buckets[-1]:
+            size = sum(p.nbytes for p in buckets[-1].values()) + parameter.nbytes
+            if size > bucket_bytes:
+                buckets.append({})
+        buckets[-1][name] = parameter
+    return [FlatReplica(bucket) for buckets in by_kind.values() for bucket in buckets]
 
 
 def _spans(sizes: Iterable[int]) -> list[slice]:

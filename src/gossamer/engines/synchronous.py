@@ -67,18 +67,21 @@ class SynchronousEngine(AroundStep):
         loss: Loss | None = None,
         timeout_s: float | None = None,
         wire: Wire | None = None,
+        bucket_mib: float | None = None,
     ) -> None:
         if schedule.n != group.size():
             raise ValueError(
                 f"{schedule.name} is for {schedule.n} workers, but the process group has {group.size()}: "
                 f"build it for {group.size()}"
             )
+        if bucket_mib is not None and not bucket_mib > 0:
+            raise ValueError(f"bucket_mib={bucket_mib}: give the size of a part of the model in MiB, more than 0")
         self.transport = Transport(group, timeout_s=timeout_s, wire=wire)
         self.model = model
         self.loss = loss
         super().__init__(
             optimizer,
-            flatten(_trained(model, optimizer)),
+            flatten(_trained(model, optimizer), bucket_bytes=None if bucket_mib is None else bucket_mib * 2**20),
             lambda: dict(model.named_buffers()),
             algorithm=algorithm,
             schedule=schedule,
