@@ -70,9 +70,15 @@ class PairwiseExchange:
         for to, work in self._sending.items():
             self._transport.wait_for(work, to)
         out = torch.empty_like(self._values) if out is None else out
-        torch.mul(self._values, self._weights.get(self._transport.rank, 0.0), out=out)
-        for source, received in self._received.items():
-            out.add_(received.to(out.device), alpha=self._weights[source])
+        own = self._weights.get(self._transport.rank, 0.0)
+        arrived = {source: received.to(out.device) for source, received in self._received.items()}
+        match [*arrived.items()]:
+            case [(source, received)] if received.dtype == out.dtype:  # a pair: weights sum to one
+                torch.lerp(self._values, received, self._weights[source], out=out)
+            case _:
+                torch.mul(self._values, own, out=out)
+                for source, received in arrived.items():
+                    out.add_(received, alpha=self._weights[source])
         self._transport.wire.give_back(*self._received.values())
         if self._sent is not self._values:
             self._transport.wire.give_back(self._sent)
