@@ -13,8 +13,8 @@ from .outcome import Row
 _LEAST_OWN_SAMPLES = 64
 """A replica's accuracy between epochs rests on so many test samples at least."""
 _FINAL_SAMPLES = 2**21
-"""So many the replicas together are tested on at the end: 200 on all of CIFAR-10, a thousand on 2080 samples each, where
-one replica's accuracy is known to within 1.1 % and the mean of all far better."""
+"""So many the replicas together are tested on at the end: 200 on all of CIFAR-10, a thousand on 2080 samples each,
+where one replica's accuracy is known to within 1.1 % and the mean of all far better."""
 
 
 @dataclass(frozen=True, kw_only=True)
