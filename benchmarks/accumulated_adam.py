@@ -3,11 +3,16 @@
     python benchmarks/accumulated_adam.py benchmarks/2026-11-16-accumulated-adam
 
 8 stacked replicas, one core, fixed numbers of steps, small local batches, two tasks: the digits, and a GPT of two
-layers on the text of Python's standard library (of another Python it is another text). Three methods, all with AdamW's
-settings of the tasks: gradients averaged over all (all-reduce); parameters averaged with the neighbours while the next
-gradient is computed (decentralized); the same with AccumAdamW and the window for 8 workers (accumulated). For each
-method and graph the learning rate with the least mean loss is taken from one grid, on seeds of their own and on a
-tenth of the *training* samples that is held out for that; then other seeds are trained on all of them and tested.
+layers on the text of Python's standard library (of another Python it is another text). Four methods:
+
+all-reduce            AdamW, gradients averaged over all workers
+decentralized         AdamW, parameters averaged with the neighbours' while the next gradient is computed
+accumulated           the same with AccumAdamW and the window s for 8 workers, 4
+accumulated-rescaled  the same with betas 1 - s(1 - beta): they act once a window, so the moments of `accumulated` look
+                      s times as far back as Adam's; these look as far back, in steps, as Adam's
+
+For each method and graph the learning rate with the least mean loss is taken from one grid, on seeds of their own and
+on a tenth of the *training* samples that is held out for that; then other seeds are trained on all of them and tested.
 
 rows.csv has a row a training (written as they come: a run that was stopped goes on), environment.json the versions.
 The table gives the loss of the averaged model on test samples, mean ± standard deviation over the seeds, and how much
@@ -41,8 +46,7 @@ from gossamer.tasks.chargpt import CharGPT
 WORKERS = 8
 BETAS = (0.9, 0.98)
 WARM_UP = 0.1
-TUNING_SEEDS = (100, 101)
-SPARSE = "alternating-exponential-ring"
+WINDOW = window_for(WORKERS)
 Row = dict[str, Any]
 Make = Callable[[Iterable[nn.Parameter], float], Optimizer]
 
@@ -57,6 +61,7 @@ class Setting:
     num_steps: int
     lrs: tuple[float, ...]
     num_tests: int
+    tuning_seeds: range
     seeds: range
 
 
@@ -74,8 +79,9 @@ SETTINGS = (
         model=TASKS["digits"].model,
         batch_size=4,
         num_steps=660,
-        lrs=(5e-3, 1e-2, 2e-2, 4e-2),
+        lrs=(2.5e-3, 5e-3, 1e-2, 2e-2, 4e-2),
         num_tests=360,
+        tuning_seeds=range(100, 102),
         seeds=range(10),
     ),
     Setting(
@@ -83,9 +89,10 @@ SETTINGS = (
         model=partial(CharGPT, width=32, heads=4, layers=2),
         batch_size=4,
         num_steps=500,
-        lrs=(4e-3, 8e-3, 1.6e-2, 3.2e-2),
-        num_tests=2000,
-        seeds=range(6),
+        lrs=(2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2),
+        num_tests=1000,
+        tuning_seeds=range(100, 101),
+        seeds=range(5),
     ),
 )
 
@@ -95,15 +102,25 @@ def adamw(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
 
 
 def accumulated(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-    return AccumAdamW(parameters, lr=lr, betas=BETAS, weight_decay=0.01, window=window_for(WORKERS))
+    return AccumAdamW(parameters, lr=lr, betas=BETAS, weight_decay=0.01, window=WINDOW)
 
 
+def accumulated_rescaled(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+    beta1, beta2 = (1 - WINDOW * (1 - beta) for beta in BETAS)
+    return AccumAdamW(parameters, lr=lr, betas=(beta1, beta2), weight_decay=0.01, window=WINDOW)
+
+
+DECENTRALIZED = {
+    "decentralized": adamw,
+    "accumulated": accumulated,
+    "accumulated-rescaled": accumulated_rescaled,
+}
 METHODS = (
     Method(name="all-reduce", graph="complete", algorithm="all-reduce", optimizer=adamw),
     *(
         Method(name=name, graph=graph, algorithm="d-psgd-overlapped", optimizer=optimizer)
-        for graph in (SPARSE, "complete")
-        for name, optimizer in (("decentralized", adamw), ("accumulated", accumulated))
+        for graph in ("alternating-exponential-ring", "complete")
+        for name, optimizer in DECENTRALIZED.items()
     ),
 )
 
@@ -118,7 +135,7 @@ def main(out: Path) -> None:
     for setting in SETTINGS:
         data = TASKS[setting.task].load(None)
         for method in METHODS:
-            for lr, seed in product(setting.lrs, TUNING_SEEDS):
+            for lr, seed in product(setting.lrs, setting.tuning_seeds):
                 rows.make("tuning", setting, method, lr, seed, held_out(data))
             for seed in setting.seeds:
                 rows.make("final", setting, method, rows.best_lr(setting, method), seed, data)
@@ -214,7 +231,7 @@ def table(setting: Setting, rows: Rows) -> list[str]:
     n = len(setting.seeds)
     lines = [
         f"{setting.task}: {setting.num_steps} steps, {WORKERS} workers, batches of {setting.batch_size}, n = {n} seeds",
-        f"  {'method':14} {'graph':30} {'rate':>6}  {'test loss':>17}  {'above all-reduce':>18}  {'accuracy, %':>14}",
+        f"  {'method':20} {'graph':30} {'rate':>6}  {'test loss':>17}  {'above all-reduce':>18}  {'accuracy, %':>14}",
     ]
     reference = [float(row["loss"]) for row in rows.of("final", setting, METHODS[0])]
     for method in METHODS:
@@ -223,7 +240,7 @@ def table(setting: Setting, rows: Rows) -> list[str]:
         above = [loss - of_all_reduce for loss, of_all_reduce in zip(losses, reference, strict=True)]
         accuracies = [100 * float(row["accuracy"]) for row in final]
         lines.append(
-            f"  {method.name:14} {method.graph:30} {final[0]['lr']:>6}  {spread(losses, 4):>17}  "
+            f"  {method.name:20} {method.graph:30} {final[0]['lr']:>6}  {spread(losses, 4):>17}  "
             f"{spread(above, 4):>18}  {spread(accuracies, 2):>14}"
         )
     return lines
