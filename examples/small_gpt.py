@@ -73,8 +73,9 @@ def main() -> None:
     wire_dtype = torch.bfloat16 if args.bf16_wire else None
 
     with gossamer.decentralize(model, optimizer, topology=args.topology, wire_dtype=wire_dtype) as handle:
-        for group in optimizer.param_groups:
-            group["window"] = window_for(handle.size)  # the number of workers is known from here on
+        window = window_for(handle.size)  # the number of workers is known from here on
+        for group in optimizer.param_groups:  # betas act once a window: rescaled, moments look as far back as Adam's
+            group.update(window=window, betas=tuple(1 - window * (1 - beta) for beta in group["betas"]))
         scheduler = LambdaLR(optimizer, lambda step: warm_up_then_cosine(step, args.steps))
         mine = torch.arange(data.num_train)[handle.rank :: handle.size]  # every worker reads windows of its own
         torch.manual_seed(args.seed + handle.rank)
