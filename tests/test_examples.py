@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+pytestmark = pytest.mark.timeout(300)  # every process of a launch imports torch anew: long on a busy machine
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ALONE = [sys.executable]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
