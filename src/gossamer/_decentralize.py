@@ -68,14 +68,13 @@ def decentralize(
         )
     if isinstance(algorithm, str):
         algorithm = algorithms.build(algorithm)
-    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     return Decentralized(
         model,
         optimizer,
         algorithm=algorithm,
         schedule=topology,
         world=world,
-        wire=Wire(wire_dtype, torch.device("cpu") if on_gpu else None),
+        wire=Wire(wire_dtype),
         bucket_mib=bucket_mib,
         timeout_s=timeout_s,
         rescue=None if rescue is None else Path(rescue),

@@ -2,12 +2,12 @@
 
 from ._engine import Engine, Loss
 from .decentralized import Decentralized
-from .exchange import Wire
 from .memory import OutOfMemory
 from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import CannotStack, StackedGradient
 from .synchronous import SynchronousEngine
 from .transport import NeighborLost, Transport
+from .wire import Wire
 from .world import World, join_world
 
 __all__ = [

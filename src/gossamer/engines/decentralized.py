@@ -17,9 +17,9 @@ from gossamer.algorithms import Algorithm
 from gossamer.topologies import Schedule
 
 from .attendance import Attendance
-from .exchange import Wire
 from .synchronous import SynchronousEngine
 from .transport import NeighborLost
+from .wire import Wire
 from .world import World
 
 

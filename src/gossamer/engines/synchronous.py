@@ -11,9 +11,10 @@ from gossamer.topologies import Mixing, Schedule
 
 from ._engine import Loss, evaluating
 from .around_step import AroundStep
-from .exchange import GroupMean, PairwiseExchange, WindowMean, Wire
-from .flat import Arrived, flatten
+from .exchange import ProcessExchange, Unmixed
+from .flat import flatten
 from .transport import Transport
+from .wire import Wire
 
 
 class ProcessMix:
@@ -38,7 +39,7 @@ class BoundProcessMix:
     def __call__(self, values: Tensor) -> Tensor:
         return self.start(values).wait()
 
-    def start(self, values: Tensor) -> Arrived | PairwiseExchange | WindowMean | GroupMean:
+    def start(self, values: Tensor) -> Unmixed | ProcessExchange:
         exchange = self._parent.transport.start(self._mixing, values)
         self._parent.bytes_sent += exchange.bytes_sent
         return exchange

@@ -3,20 +3,30 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Work  # type: ignore[attr-defined]
+from torch.distributed import (  # type: ignore[attr-defined]
+    AllreduceOptions,
+    PrefixStore,
+    ProcessGroup,
+    ProcessGroupGloo,
+    Work,
+)
 
 from gossamer.topologies import Mixing
 
-from .exchange import GroupMean, PairwiseExchange, WindowMean, Wire
-from .flat import Arrived
+from .courier import Courier
+from .exchange import GroupMean, NeighborSum, PairwiseExchange, ProcessExchange, Unmixed, WindowMean
 from .patience import Patience
+from .staging import Staged
+from .wire import Buffers, Wire
 
 T = TypeVar("T")
 
@@ -24,6 +34,8 @@ _LOST = re.compile("timed out|timeout|connection|closed|peer|broken pipe|reset",
 """What gloo says when it cannot reach somebody."""
 _TAGS = 64
 """Messages of one exchange from one rank to another, at most."""
+_AT_ONCE = 2
+"""Neighbours whose models are received at a time, each in a buffer of its own; more are taken in one by one."""
 _GRACE_S = 2.0
 """How long a failing rank listens for word from the others before it blames one of them."""
 
@@ -34,6 +46,18 @@ class NeighborLost(RuntimeError):
     def __init__(self, rank: int, message: str) -> None:
         super().__init__(message)
         self.rank = rank
+
+
+@dataclass(frozen=True)
+class Messages:
+    """On their way to and from some peers."""
+
+    transport: "Transport"
+    works: list[tuple[int, Work]]
+
+    def wait(self) -> None:
+        for peer, work in self.works:
+            self.transport.wait_for(work, peer)
 
 
 class Transport:
@@ -52,9 +76,13 @@ class Transport:
         self.rank = group.rank()
         self.size = group.size()
         self.wire = wire or Wire()
-        self._exact_wire = Wire(device=self.wire.device)
+        self._exact_wire = Wire()
+        self.buffers = Buffers()
+        self.host_buffers = Buffers(is_pinned=torch.cuda.is_available())
+        self.courier = Courier()
         self.waited_s = 0.0
         self._num_exchanges = 0
+        self._streams: dict[torch.device, Any] = {}
         self._subgroups: dict[tuple[int, ...], ProcessGroupGloo] = {}
         # Several transports may use one group in turn. Each has keys of its own, and since every rank makes
         # them in the same order, the count of a rank's own transports is the same number on all.
@@ -72,7 +100,7 @@ class Transport:
     def timeout(self) -> timedelta:
         return timedelta(seconds=self.timeout_s)
 
-    def start(self, mixing: Mixing, values: Tensor) -> Arrived | PairwiseExchange | WindowMean | GroupMean:
+    def start(self, mixing: Mixing, values: Tensor) -> Unmixed | ProcessExchange:
         """Begin `sum_j W_ij values_j` by the cheapest way that the mixing allows."""
         if mixing.n != self.size:
             raise ValueError(f"a mixing of {mixing.n} replicas cannot run on {self.size} processes: give it as many")
@@ -80,19 +108,36 @@ class Transport:
         self.patience.stepped()
         members = self._my_group(mixing)
         if members is not None and len(members) == 1:
-            return Arrived(values.clone())
+            return Unmixed(values)
+        return self._begin(values, lambda sent: self._exchange(mixing, members, sent))
+
+    def start_mean(self, values: Tensor, *, exact: bool = False) -> Unmixed | ProcessExchange:
+        """Begin the mean over all ranks; `exact` in the values' own type, whatever training sends."""
+        self._num_exchanges += 1
+        if self.size == 1:
+            return Unmixed(values)
+        wire = self._exact_wire if exact else self.wire
+        return self._begin(values, lambda sent: GroupMean(self, tuple(range(self.size)), sent, wire))
+
+    def _begin(self, values: Tensor, exchange: Callable[[Tensor], ProcessExchange]) -> ProcessExchange:
+        under_way = exchange(values) if values.is_cpu else Staged(self, values, exchange, self._stream(values.device))
+        under_way.begin()
+        return under_way
+
+    def _exchange(self, mixing: Mixing, members: tuple[int, ...] | None, values: Tensor) -> ProcessExchange:
         if members is not None and len(members) > 2:
             return GroupMean(self, members, values)
         if mixing.window is not None and mixing.window.is_by_doubling and self.wire.dtype is None:
             return WindowMean(self, mixing.window, values)
+        if len(mixing.neighbors(self.rank)) > _AT_ONCE:
+            return NeighborSum(self, mixing, values)
         return PairwiseExchange(self, mixing, values)
 
-    def start_mean(self, values: Tensor, *, exact: bool = False) -> Arrived | GroupMean:
-        """Begin the mean over all ranks; `exact` in the values' own type, whatever training sends."""
-        self._num_exchanges += 1
-        if self.size == 1:
-            return Arrived(values.clone())
-        return GroupMean(self, tuple(range(self.size)), values, self._exact_wire if exact else self.wire)
+    def _stream(self, device: torch.device) -> Any:
+        """Where values go down to the host and up again, beside the worker's own computation."""
+        if device not in self._streams:
+            self._streams[device] = torch.get_device_module(device).Stream(device)
+        return self._streams[device]
 
     def gather(self, values: Tensor) -> Tensor:
         """`values` of every rank, `[size, ...]`, on every rank."""
@@ -130,13 +175,24 @@ class Transport:
         """The first of the numbers that tell messages of the current exchange from those of others under way."""
         return self._num_exchanges % 2**24 * _TAGS
 
-    def send(self, values: Tensor, to: int, tag: int) -> Work:
-        """Start sending to a rank."""
-        return self._attempt(lambda: self.group.send([values], to, tag), to)
+    def swap(self, incoming: Mapping[int, Tensor], outgoing: Mapping[int, Tensor], tag: int) -> Messages:
+        """Start receiving from some ranks, and sending to some."""
+        receiving = [
+            (source, self._attempt(lambda: self.group.recv([into], source, tag), source))  # noqa: B023
+            for source, into in incoming.items()
+        ]
+        sending = [
+            (to, self._attempt(lambda: self.group.send([values], to, tag), to))  # noqa: B023
+            for to, values in outgoing.items()
+        ]
+        return Messages(self, receiving + sending)
 
-    def receive(self, values: Tensor, source: int, tag: int) -> Work:
-        """Start receiving from a rank."""
-        return self._attempt(lambda: self.group.recv([values], source, tag), source)
+    def all_reduce(self, values: Tensor, members: tuple[int, ...]) -> Work:
+        """Start summing up over some ranks, in place."""
+        options = AllreduceOptions()
+        options.timeout = self.timeout  # of the group it would be what was right when the group was made
+        work: Work = self.subgroup(members).allreduce([values], options)  # type: ignore[union-attr] # not in the stubs of gloo
+        return work
 
     def subgroup(self, members: tuple[int, ...]) -> ProcessGroup | ProcessGroupGloo:
         """A process group of some ranks. Only they take part in making it; it is made once."""
@@ -158,12 +214,21 @@ class Transport:
         """Wait for a collective of some ranks, or of all."""
         self._attempt(lambda: self._timed(work), *(range(self.size) if members is None else members))
 
+    def wait_until(self, done: "Future[T]") -> T:
+        """Wait for an errand of the courier."""
+        return self._waiting(done.result)
+
     def _timed(self, work: Work) -> None:
+        self._waiting(lambda: work.wait(self.timeout))
+
+    def _waiting(self, wait: Callable[[], T]) -> T:
         started = time.monotonic()
-        work.wait(self.timeout)
+        result = wait()
         waited_s = time.monotonic() - started
         self.patience.waited(waited_s)
-        self.waited_s += waited_s
+        if not self.courier.is_me:  # the worker goes on computing meanwhile
+            self.waited_s += waited_s
+        return result
 
     # ---- when it fails ------------------------------------------------------------------------------
 
