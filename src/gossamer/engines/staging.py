@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .transport import Transport
 
 
-class Staged:
+class Staged(ProcessExchange):
     """An exchange of values that lie on a GPU, made in pinned memory of the host.
 
     The courier takes them down, makes the exchange there and brings the result up again, on a stream of its own:
@@ -23,23 +23,22 @@ class Staged:
     def __init__(
         self, transport: "Transport", values: Tensor, exchange: Callable[[Tensor], ProcessExchange], stream: Any
     ) -> None:
-        self._transport = transport
-        self._values = values
+        super().__init__(transport, values)
         self._stream = stream
         self._device = torch.get_device_module(values.device)
         self._host = transport.host_buffers.lend(values.shape, values.dtype, torch.device("cpu"))
-        self._mixed = transport.buffers.lend(values.shape, values.dtype, values.device)
+        self._mixed = transport.buffers.lend_like(values)
         self._on_host = exchange(self._host)
         self.bytes_sent = self._on_host.bytes_sent
 
     def begin(self) -> None:
         is_written = self._mark(self._device.current_stream())
-        self._is_up: Future[Any] = self._transport.courier.send(self._carry, is_written)
+        self._is_up: Future[Any] = self.transport.courier.send(self._carry, is_written)
 
     def _carry(self, is_written: Any) -> Any:
         with self._device.stream(self._stream):
             self._stream.wait_event(is_written)
-            self._host.copy_(self._values, non_blocking=True)
+            self._host.copy_(self.values, non_blocking=True)
             self._mark(self._stream).synchronize()
             self._on_host.begin()
             self._on_host.wait(self._host)
@@ -51,12 +50,9 @@ class Staged:
         event.record(stream)
         return event
 
-    def wait(self, out: Tensor | None = None) -> Tensor:
-        is_up = self._transport.wait_until(self._is_up)
+    def finish(self, out: Tensor) -> None:
+        is_up = self.transport.wait_until(self._is_up)
         self._device.current_stream().wait_event(is_up)
-        self._transport.host_buffers.give_back(self._host)
-        if out is None:
-            return self._mixed
         out.copy_(self._mixed)
-        self._transport.buffers.give_back(self._mixed)
-        return out
+        self.transport.host_buffers.give_back(self._host)
+        self.transport.buffers.give_back(self._mixed)

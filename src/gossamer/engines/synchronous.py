@@ -88,6 +88,7 @@ class SynchronousEngine(AroundStep):
             schedule=schedule,
             mixer=ProcessMix(self.transport),
         )
+        self.transport.open_boards(replica.params for replica in self.replicas)
         self._start_equal()
 
     @torch.no_grad()

@@ -22,8 +22,9 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from gossamer.topologies import Mixing
 
+from .board import Boards, aligned
 from .courier import Courier
-from .exchange import GroupMean, NeighborSum, PairwiseExchange, ProcessExchange, Unmixed, WindowMean
+from .exchange import BoardExchange, GroupMean, NeighborSum, PairwiseExchange, ProcessExchange, Unmixed, WindowMean
 from .patience import Patience
 from .staging import Staged
 from .wire import Buffers, Wire
@@ -36,6 +37,8 @@ _TAGS = 64
 """Messages of one exchange from one rank to another, at most."""
 _AT_ONCE = 2
 """Neighbours whose models are received at a time, each in a buffer of its own; more are taken in one by one."""
+_READ_AT_MOST = 8
+"""Neighbours on its host whose models a worker reads one by one; where there are more, sums of some are cheaper."""
 _GRACE_S = 2.0
 """How long a failing rank listens for word from the others before it blames one of them."""
 
@@ -81,7 +84,10 @@ class Transport:
         self.host_buffers = Buffers(is_pinned=torch.cuda.is_available())
         self.courier = Courier()
         self.waited_s = 0.0
-        self._num_exchanges = 0
+        self.num_exchanges = 0
+        self.boards: Boards | None = None
+        self.under_way: dict[int, int] = {}
+        """Bytes of the exchanges that have begun and are not awaited yet, by their number."""
         self._streams: dict[torch.device, Any] = {}
         self._subgroups: dict[tuple[int, ...], ProcessGroupGloo] = {}
         # Several transports may use one group in turn. Each has keys of its own, and since every rank makes
@@ -104,7 +110,7 @@ class Transport:
         """Begin `sum_j W_ij values_j` by the cheapest way that the mixing allows."""
         if mixing.n != self.size:
             raise ValueError(f"a mixing of {mixing.n} replicas cannot run on {self.size} processes: give it as many")
-        self._num_exchanges += 1
+        self.num_exchanges += 1
         self.patience.stepped()
         members = self._my_group(mixing)
         if members is not None and len(members) == 1:
@@ -113,7 +119,7 @@ class Transport:
 
     def start_mean(self, values: Tensor, *, exact: bool = False) -> Unmixed | ProcessExchange:
         """Begin the mean over all ranks; `exact` in the values' own type, whatever training sends."""
-        self._num_exchanges += 1
+        self.num_exchanges += 1
         if self.size == 1:
             return Unmixed(values)
         wire = self._exact_wire if exact else self.wire
@@ -121,10 +127,16 @@ class Transport:
 
     def _begin(self, values: Tensor, exchange: Callable[[Tensor], ProcessExchange]) -> ProcessExchange:
         under_way = exchange(values) if values.is_cpu else Staged(self, values, exchange, self._stream(values.device))
+        self.under_way[self.num_exchanges] = aligned(values.nbytes)
         under_way.begin()
         return under_way
 
     def _exchange(self, mixing: Mixing, members: tuple[int, ...] | None, values: Tensor) -> ProcessExchange:
+        partners = range(self.size) if members is None else members
+        if self._is_on_board(partners, mixing.degree if members is None else len(members) - 1, values):
+            assert self.boards is not None
+            sent = float(mixing.models_sent[self.rank])
+            return BoardExchange(self, self.boards, mixing.row(self.rank), mixing.listeners(self.rank), sent, values)
         if members is not None and len(members) > 2:
             return GroupMean(self, members, values)
         if mixing.window is not None and mixing.window.is_by_doubling and self.wire.dtype is None:
@@ -132,6 +144,25 @@ class Transport:
         if len(mixing.neighbors(self.rank)) > _AT_ONCE:
             return NeighborSum(self, mixing, values)
         return PairwiseExchange(self, mixing, values)
+
+    def _is_on_board(self, partners: Iterable[int], degree: int, values: Tensor) -> bool:
+        """Whether all who take part do so in shared memory.
+
+        They must all come to the same answer. And whoever waits for room on its board must wait for exchanges only that
+        everybody ends before this one begins: so those under way may take half of it.
+        """
+        return (
+            self.boards is not None
+            and degree <= _READ_AT_MOST
+            and self.boards.has(partners)
+            and sum(self.under_way.values()) + aligned(values.nbytes) <= self.boards.capacity / 2
+        )
+
+    def open_boards(self, values: Iterable[Tensor]) -> None:
+        """Let workers of one host exchange such values through memory that they share. All ranks."""
+        if self.size > 1:
+            capacity = 2 * sum(aligned(tensor.nbytes) for tensor in values)
+            self.boards = Boards.meet(PrefixStore("boards", self._store), self.rank, self.size, capacity)
 
     def _stream(self, device: torch.device) -> Any:
         """Where values go down to the host and up again, beside the worker's own computation."""
@@ -141,20 +172,20 @@ class Transport:
 
     def gather(self, values: Tensor) -> Tensor:
         """`values` of every rank, `[size, ...]`, on every rank."""
-        self._num_exchanges += 1
+        self.num_exchanges += 1
         everybody = [torch.empty_like(values) for _ in range(self.size)]
         if self.size == 1:
             everybody = [values]
         else:
-            self.wait_all(self.group.allgather([everybody], [values.contiguous()]))
+            self.wait_for(self.group.allgather([everybody], [values.contiguous()]), *range(self.size))
         return torch.stack(everybody)
 
     def broadcast(self, values: Tensor) -> None:
         """Overwrite `values` with those of rank 0."""
-        self._num_exchanges += 1
+        self.num_exchanges += 1
         if self.size > 1:
             copy = values.contiguous()
-            self.wait_all(self.group.broadcast(copy, 0))
+            self.wait_for(self.group.broadcast(copy, 0), *range(self.size))
             values.copy_(copy)
 
     def _my_group(self, mixing: Mixing) -> tuple[int, ...] | None:
@@ -167,16 +198,17 @@ class Transport:
         for subgroup in self._subgroups.values():
             subgroup.shutdown()
         self._subgroups.clear()
+        if self.boards is not None:
+            self.boards.close()
+            self.boards = None
 
     # ---- what exchanges are made of -----------------------------------------------------------------
 
-    @property
-    def tag(self) -> int:
-        """The first of the numbers that tell messages of the current exchange from those of others under way."""
-        return self._num_exchanges % 2**24 * _TAGS
-
-    def swap(self, incoming: Mapping[int, Tensor], outgoing: Mapping[int, Tensor], tag: int) -> Messages:
-        """Start receiving from some ranks, and sending to some."""
+    def swap(
+        self, incoming: Mapping[int, Tensor], outgoing: Mapping[int, Tensor], exchange: int, message: int = 0
+    ) -> Messages:
+        """Start receiving from some ranks, and sending to some, as part of an exchange that is known by its number."""
+        tag = exchange % 2**24 * _TAGS + message
         receiving = [
             (source, self._attempt(lambda: self.group.recv([into], source, tag), source))  # noqa: B023
             for source, into in incoming.items()
@@ -206,20 +238,17 @@ class Transport:
             )
         return self._subgroups[members]
 
-    def wait_for(self, work: Work, peer: int) -> None:
-        """Wait for an operation with one peer."""
-        self._attempt(lambda: self._timed(work), peer)
+    def wait_for(self, work: Work, *peers: int) -> None:
+        """Wait for an operation with one peer or several."""
+        self.wait_on(lambda: work.wait(self.timeout), *peers)
 
-    def wait_all(self, work: Work, members: Iterable[int] | None = None) -> None:
-        """Wait for a collective of some ranks, or of all."""
-        self._attempt(lambda: self._timed(work), *(range(self.size) if members is None else members))
+    def wait_on(self, operation: Callable[[], T], *peers: int) -> T:
+        """The result of something that waits for peers; if it fails, one of them is to blame."""
+        return self._attempt(lambda: self._waiting(operation), *peers)
 
     def wait_until(self, done: "Future[T]") -> T:
         """Wait for an errand of the courier."""
         return self._waiting(done.result)
-
-    def _timed(self, work: Work) -> None:
-        self._waiting(lambda: work.wait(self.timeout))
 
     def _waiting(self, wait: Callable[[], T]) -> T:
         started = time.monotonic()
@@ -236,7 +265,7 @@ class Transport:
         started = time.monotonic()
         try:
             return operation()
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             if not _LOST.search(str(error)):  # a mistake of ours (a dtype, a device), not a lost neighbour
                 raise
             self._give_up(peers, time.monotonic() - started, error)
@@ -264,7 +293,7 @@ class Transport:
         )
         raise NeighborLost(
             culprit,
-            f"{how}: exchange {self._num_exchanges} of rank {self.rank} cannot complete; look at the log of rank "
+            f"{how}: exchange {self.num_exchanges} of rank {self.rank} cannot complete; look at the log of rank "
             f"{culprit}, or give a longer timeout if it is only slow",
         ) from error
 

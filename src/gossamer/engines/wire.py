@@ -19,6 +19,9 @@ class Buffers:
             return self._spare[shape.numel(), dtype, device].pop().view(shape)
         return torch.empty(shape, dtype=dtype, device=device, pin_memory=self.is_pinned)
 
+    def lend_like(self, values: Tensor) -> Tensor:
+        return self.lend(values.shape, values.dtype, values.device)
+
     def give_back(self, *buffers: Tensor) -> None:
         for buffer in buffers:
             self._spare[buffer.numel(), buffer.dtype, buffer.device].append(buffer)
