@@ -13,12 +13,16 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gossamer import decentralize
 from gossamer.engines import Decentralized
-from gossamer.topologies import Schedule
+from gossamer.topologies import Mixing, Schedule
 from problems import network, network_batch, network_loss
 from ranks import run_ranks
 
 BATCHES = 8
 """Each step has batches for so many ranks at most."""
+
+
+Backward = Callable[[nn.Module, int, int], None]
+"""Makes the gradients of a model, on a rank, in a step."""
 
 
 def backward(model: nn.Module, rank: int, step: int) -> None:
@@ -38,8 +42,7 @@ class Loop:
 
     model: Callable[[], nn.Module] = network
     optimizer: Callable[[nn.Module], Optimizer] = sgd
-    backward: Callable[[nn.Module, int, int], None] = backward
-    """Make the gradients of a rank's step."""
+    backward: Backward = backward
     scheduler: Callable[[Optimizer], LRScheduler] | None = None
 
     def begin(self) -> tuple[nn.Module, Optimizer, LRScheduler | None]:
@@ -58,25 +61,47 @@ def everything(model: nn.Module) -> Tensor:
     return torch.cat([tensor.detach().double().flatten() for tensor in model.state_dict().values()])
 
 
-def by_hand(loop: Loop, schedule: Schedule, num_steps: int) -> Tensor:
-    """x_i(t+1) = sum_j w_ij x_j(t) - lr d_i(x_i(t)), replica by replica: all of them after so many steps, `[N, P]`."""
+def by_hand(loop: Loop, schedule: Schedule, num_steps: int, algorithm: str = "d-psgd-overlapped") -> Tensor:
+    """All replicas after so many steps, `[N, P]`, one after the other in plain Python.
+
+    Overlapped, that is x_i(t+1) = sum_j w_ij x_j(t) - lr d_i(x_i(t)).
+    """
     replicas = [loop.begin() for _ in range(schedule.n)]
+    models = [model for model, _, _ in replicas]
+    name, _, every = algorithm.partition(":every=")
+    schedule = schedule.per_round(int(every or 1))
     for step in range(num_steps):
         for rank, (model, optimizer, _) in enumerate(replicas):
             optimizer.zero_grad()
             loop.backward(model, rank, step)
-        if step > 0:
-            weights = torch.from_numpy(schedule(step - 1).matrix())
-            before = [[p.detach().clone() for p in model.parameters()] for model, _, _ in replicas]
-            for row, (model, _, _) in zip(weights, replicas, strict=True):
-                for parameter, *values in zip(model.parameters(), *before, strict=True):
-                    mixed = sum(weight * value.double() for weight, value in zip(row, values, strict=True))
-                    parameter.data.copy_(mixed)
+        match name:
+            case "d-psgd-overlapped" if step > 0:
+                mix_by_hand(models, schedule(step - 1))
+            case "d-psgd-cta":
+                mix_by_hand(models, schedule(step))
+            case "all-reduce":
+                average_gradients(models)
         for _, optimizer, scheduler in replicas:
             optimizer.step()
             if scheduler is not None:
                 scheduler.step()
-    return torch.stack([flat(model) for model, _, _ in replicas])
+        if name == "d-psgd" or (name == "local-sgd" and (step + 1) % int(every) == 0):
+            mix_by_hand(models, schedule(step))
+    return torch.stack([flat(model) for model in models])
+
+
+def mix_by_hand(models: list[nn.Module], mixing: Mixing) -> None:
+    before = [[p.detach().clone() for p in model.parameters()] for model in models]
+    for weights, model in zip(torch.from_numpy(mixing.matrix()), models, strict=True):
+        for parameter, *values in zip(model.parameters(), *before, strict=True):
+            parameter.data.copy_(sum(weight * value.double() for weight, value in zip(weights, values, strict=True)))
+
+
+def average_gradients(models: list[nn.Module]) -> None:
+    for parameters in zip(*(model.parameters() for model in models), strict=True):
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        for parameter in parameters:
+            parameter.grad = torch.stack(gradients).mean(0)
 
 
 def decentralized(
@@ -102,7 +127,7 @@ def decentralized(
     return run_ranks(size, rank)
 
 
-def take_steps(training: Decentralized, steps: range, backward: Callable[..., None] = backward) -> Tensor:
+def take_steps(training: Decentralized, steps: range, backward: Backward = backward) -> Tensor:
     """Go on training for some steps; parameters and buffers after them."""
     for step in steps:
         training.optimizer.zero_grad()
