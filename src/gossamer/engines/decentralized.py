@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.optim import Optimizer
 
@@ -150,18 +150,22 @@ class Decentralized(SynchronousEngine):
             self._meet("averaged()")
             for replica in self.replicas:
                 replica.finish_pending()  # neighbours may still be reading the parameters
-            tensors = [replica.params for replica in self.replicas]
-            tensors += [buffer for buffer in self.buffers().values() if buffer.is_floating_point()]
+            tensors = [*(replica.params for replica in self.replicas), *self.buffers().values()]
             own = [tensor.clone() for tensor in tensors]
             was_averaged, self._is_averaged = self._is_averaged, True
             try:
                 for tensor in tensors:
-                    self.transport.start_mean(tensor, exact=True).wait(tensor)
+                    if tensor.is_floating_point():
+                        tensor.copy_(self._mean(tensor))
                 yield self.model
             finally:
                 self._is_averaged = was_averaged
                 for tensor, values in zip(tensors, own, strict=True):
                     tensor.copy_(values)
+
+    def _mean(self, values: Tensor) -> Tensor:
+        """Over all ranks, and not in half precision, where sums lose what the values have."""
+        return self.transport.start_mean(values if values.itemsize > 2 else values.float(), exact=True).wait()
 
     def consensus_distance(self) -> float:
         """How far the replicas are apart, (1/n) Σ‖xᵢ − x̄‖² / ‖x̄‖², over all trained parameters. All ranks."""
@@ -173,10 +177,10 @@ class Decentralized(SynchronousEngine):
     def _consensus_distance(self) -> float:
         spread, norm = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         for replica in self.replicas:
-            mean = self.transport.start_mean(replica.params, exact=True).wait()
-            spread += (replica.params - mean).double().square().sum().cpu()
-            norm += mean.double().square().sum().cpu()
-        spread = self.transport.start_mean(spread.reshape(1), exact=True).wait().squeeze()
+            mean = self._mean(replica.params).double()
+            spread += (replica.params - mean).square().sum().cpu()
+            norm += mean.square().sum().cpu()
+        spread = self._mean(spread.reshape(1)).squeeze()
         return float(spread / norm) if spread > 0 else 0.0
 
     # ---- figures ----------------------------------------------------------------------------------------
