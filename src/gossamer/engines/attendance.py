@@ -99,13 +99,11 @@ class Attendance:
                 return
             time.sleep(_TELL_EVERY_S)
 
-    def fail(self, error: BaseException) -> None:
-        """This worker ends with an error: nobody need wait for it."""
+    def fail(self, culprit: int, why: str) -> None:
+        """This worker has ended: nobody need wait for it, but look at the culprit."""
         self.close()
-        lost = error.rank if isinstance(error, NeighborLost) else self.rank
         with suppress(DistError):  # the store went down with the rank that hosts it: nobody can read the word
-            why = f"{type(error).__name__}: {error}"
-            self._leave_word(f"now/{self.rank}", _Word(step=self._step, lost=lost, why=why))
+            self._leave_word(f"now/{self.rank}", _Word(step=self._step, lost=culprit, why=why))
 
     def close(self) -> None:
         self._closed.set()

@@ -132,6 +132,7 @@ class Decentralized(SynchronousEngine):
         try:
             yield
         except NeighborLost as lost:
+            self._give_up(lost)
             if self._rescue is not None:
                 path = self._write(self._rescue, self._own_state())
                 lost.add_note(f"the state of rank {self.rank} after step {self.num_steps} is in {path}")
@@ -298,9 +299,6 @@ class Decentralized(SynchronousEngine):
             with self._rescuing():
                 self._meet("close()")
                 super().close()
-        except BaseException as error:
-            self._attendance.fail(error)
-            raise
         finally:
             self.detach()
             self._attendance.close()
@@ -310,8 +308,14 @@ class Decentralized(SynchronousEngine):
     ) -> None:
         if error is not None:
             self._is_closed = True
-            self._attendance.fail(error)
+            self._give_up(error)
         super().__exit__(kind, error, trace)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Tell those who wait for this rank, at a meeting or in an exchange, whom to look at."""
+        culprit = error.rank if isinstance(error, NeighborLost) else self.rank
+        self._attendance.fail(culprit, f"{type(error).__name__}: {error}")
+        self.transport.blame(culprit)
 
 
 def _random_state() -> dict[str, Any]:
