@@ -16,7 +16,7 @@ from torch.distributed import ProcessGroup, TCPStore
 def in_processes(size: int, work: Callable[[ProcessGroup], Any]) -> dict[int, Any]:
     """Call `work`, a function of a module, in `size` processes; results by rank of those that lived to send one."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed"])
+    context.set_forkserver_preload(["torch.distributed", "torch._dynamo"])  # the first optimizer imports it
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
     ends = []
     for rank in range(size):

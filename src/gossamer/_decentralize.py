@@ -60,6 +60,8 @@ def decentralize(
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
         rescue: a folder where every rank saves its state when a neighbour is lost.
     """
+    if wire_dtype not in (None, torch.bfloat16, torch.float16, torch.float32, torch.float64):
+        raise ValueError(f"wire_dtype={wire_dtype} cannot be sent and averaged: give torch.bfloat16, or nothing")
     world = join_world(group, local_size=local_size)
     size = world.group.size()
     if isinstance(topology, str):

@@ -47,6 +47,7 @@ class FlatReplica:
             view.copy_(parameter.data)
             parameter.data = view
         self._addresses = {name: parameter.data_ptr() for name, parameter in self.parameters.items()}
+        self.watch()
         self._grads: Tensor | None = None
         self._grad_views: list[Tensor] = []
 
@@ -69,12 +70,21 @@ class FlatReplica:
                 view.zero_()
             elif parameter.grad is not view:
                 view.copy_(parameter.grad)
-            parameter.grad = view
+            if parameter.requires_grad:  # a frozen one must not decay
+                parameter.grad = view
         return self._grads
 
     def moved(self) -> list[str]:
         """The parameters that no longer lie where they were put."""
         return [name for name, p in self.parameters.items() if p.data_ptr() != self._addresses[name]]
+
+    def watch(self) -> None:
+        """From here on `changed` tells which parameters were written to; writing to the buffer does not count."""
+        self._versions = [parameter._version for parameter in self.parameters.values()]
+
+    def changed(self) -> list[str]:
+        versions = zip(self.parameters.items(), self._versions, strict=True)
+        return [name for (name, parameter), version in versions if parameter._version != version]
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         return [
@@ -95,6 +105,7 @@ class FlatReplica:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
+        self.finish_pending()  # neighbours may still be reading the parameters
         device = self.params.device
         self.step = saved["step"]
         self.params.copy_(saved["params"])

@@ -93,10 +93,14 @@ class SynchronousEngine(AroundStep):
 
     @torch.no_grad()
     def _start_equal(self) -> None:
-        trained = {id(parameter) for replica in self.replicas for parameter in replica.parameters.values()}
-        untrained = [p for p in self.model.parameters() if id(p) not in trained]
-        for tensor in (*(replica.params for replica in self.replicas), *untrained, *self.model.buffers()):
+        params = (replica.params for replica in self.replicas)
+        for tensor in (*params, *self.untrained().values(), *self.model.buffers()):
             self.transport.broadcast(tensor)
+
+    def untrained(self) -> dict[str, nn.Parameter]:
+        """The model's parameters that the optimizer does not step, by name."""
+        trained = {id(parameter) for replica in self.replicas for parameter in replica.parameters.values()}
+        return {name: p for name, p in self.model.named_parameters() if id(p) not in trained}
 
     @property
     def num_replicas(self) -> int:

@@ -318,6 +318,12 @@ class Transport:
                 return (silent or others)[0], self.rank
             time.sleep(0.02)
 
+    def blame(self, culprit: int) -> None:
+        """This rank has ended because of `culprit`: leave word of it for those who wait for this one."""
+        if self._read_note("culprit", self.rank) is None:
+            self._leave_note("present", self.rank)
+            self._leave_note("culprit", culprit)
+
     def _leave_note(self, kind: str, value: int) -> None:
         with suppress(RuntimeError):  # the store went down with the rank that hosts it: nobody can read the note
             self._store.set(f"{kind}/{self.rank}", json.dumps(value))
