@@ -266,7 +266,7 @@ def test_a_killed_process_is_named_long_before_the_timeout_and_the_others_rescue
         assert "rank 1" in message
         path = tmp_path / f"rank-{rank}-of-4.pt"
         assert str(path) in notes[0]
-        assert torch.load(path, weights_only=False)["num_steps"] in (3, 4)
+        assert torch.load(path, weights_only=False)["num_steps"] in (3, 4, 5)  # the farther from it, the more
 
 
 def _alone_with_the_store(group: ProcessGroup) -> tuple[int, str]:
