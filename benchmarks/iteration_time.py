@@ -94,7 +94,7 @@ def links(
 @app.command()
 def table(folder: Annotated[Path, typer.Argument(help="Folder that a measurement has filled.")]) -> None:
     """Print what was measured, and which bars are reached."""
-    rows = _read(folder)
+    rows = read_rows(folder)
     if not rows:
         raise ValueError(f"there is no rows.csv in {folder}: give a folder that `run` or `links` has filled")
     _print(summarize(rows))
@@ -107,7 +107,7 @@ def _measure(cases: list[Case], names: str, out: Path, rounds: int, iterations: 
     if rounds < 1 or (iterations is not None and iterations < 1):
         raise ValueError(f"{rounds} rounds of {iterations} iterations: give 1 or more of each")
     contenders = _installed(chosen(_listed(names)))
-    rows = _read(out)
+    rows = read_rows(out)
     waiting = [case for case in cases if not _is_done(case, contenders, rows)]
     out.mkdir(parents=True, exist_ok=True)
     with _progress() as progress:
@@ -176,7 +176,7 @@ def _as_csv(rows: list[Row]) -> str:
     return text.getvalue()
 
 
-def _read(folder: Path) -> list[Row]:
+def read_rows(folder: Path) -> list[Row]:
     path = folder / "rows.csv"
     if not path.is_file():
         return []
@@ -261,7 +261,6 @@ def _spread(spread: Spread | None, digits: int) -> str:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and namespaces go too
     try:
         app()
     except ValueError as error:
@@ -270,4 +269,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and namespaces go too
     main()

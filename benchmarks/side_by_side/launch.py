@@ -98,4 +98,6 @@ class _Process:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         self._errors.close()
