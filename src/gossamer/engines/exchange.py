@@ -86,10 +86,19 @@ class PairwiseExchange:
 
 
 class GroupMean:
-    """An average over some of the ranks, under way as an all-reduce among them."""
+    """An average over some of the ranks, under way as an all-reduce among them.
+
+    Where the wire rounds, only values of others are rounded, or, for an average that must be the same on all, all are.
+    """
 
     def __init__(
-        self, transport: "Transport", members: tuple[int, ...], values: Tensor, wire: Wire | None = None
+        self,
+        transport: "Transport",
+        members: tuple[int, ...],
+        values: Tensor,
+        wire: Wire | None = None,
+        *,
+        is_same_for_all: bool = False,
     ) -> None:
         self._transport = transport
         self._members = members
@@ -97,7 +106,7 @@ class GroupMean:
         self._wire = wire or transport.wire
         self._sum = self._wire.pack(values, copy=True)
         self.bytes_sent = 2 * (len(members) - 1) / len(members) * self._sum.nbytes
-        self._is_rounded = self._sum.dtype != values.dtype
+        self._adds_own = self._sum.dtype != values.dtype and not is_same_for_all
         options = AllreduceOptions()
         options.timeout = transport.timeout  # of the group it would be what was right when the group was made
         self._work: Work = transport.subgroup(members).allreduce([self._sum], options)  # type: ignore[union-attr] # not in the stubs of gloo
@@ -106,10 +115,10 @@ class GroupMean:
         self._transport.wait_all(self._work, self._members)
         size, values = len(self._members), self._values
         out = torch.empty_like(values) if out is None else out
-        if self._is_rounded:  # its own values count in full: only those of others were rounded
+        if self._adds_own:  # what its own values have lost by rounding
             out.copy_(values - values.to(self._sum.dtype)).add_(self._sum.to(out.device)).div_(size)
         else:
-            torch.div(self._sum.to(out.device), size, out=out)
+            torch.div(self._sum.to(out.device, out.dtype), size, out=out)
         self._wire.give_back(self._sum)
         return out
 

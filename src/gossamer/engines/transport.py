@@ -88,11 +88,12 @@ class Transport:
         return PairwiseExchange(self, mixing, values)
 
     def start_mean(self, values: Tensor, *, exact: bool = False) -> Arrived | GroupMean:
-        """Begin the mean over all ranks; `exact` in the values' own type, whatever training sends."""
+        """Begin the mean over all ranks, the same on all; `exact` in the values' own type, whatever training sends."""
         self._num_exchanges += 1
         if self.size == 1:
             return Arrived(values.clone())
-        return GroupMean(self, tuple(range(self.size)), values, self._exact_wire if exact else self.wire)
+        wire = self._exact_wire if exact else self.wire
+        return GroupMean(self, tuple(range(self.size)), values, wire, is_same_for_all=True)
 
     def gather(self, values: Tensor) -> Tensor:
         """`values` of every rank, `[size, ...]`, on every rank."""
