@@ -1,4 +1,4 @@
-"""True processes for tests of kills and of separate memory: forkserver with torch preloaded, never spawn."""
+"""True processes for tests of kills and of separate memory: forkserver with all imports done, never spawn."""
 
 import os
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def under(environments: list[dict[str, str]], work: Callable[[], Any]) -> dict[i
 
 def _results(calls: list[Callable[[], Any]]) -> dict[int, Any]:
     context = get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", "torch._dynamo"])  # the first optimizer imports it
+    context.set_forkserver_preload(["gossamer.engines", "torch._dynamo"])  # the latter for the first optimizer
     ends = []
     for rank, call in enumerate(calls):
         here, there = context.Pipe(duplex=False)
