@@ -105,12 +105,12 @@ class Transport:
             self.wait_all(self.group.allgather([everybody], [values.contiguous()]))
         return torch.stack(everybody)
 
-    def broadcast(self, values: Tensor) -> None:
-        """Overwrite `values` with those of rank 0."""
+    def broadcast(self, values: Tensor, source: int = 0) -> None:
+        """Overwrite `values` with those of one rank."""
         self._num_exchanges += 1
         if self.size > 1:
             copy = values.contiguous()
-            self.wait_all(self.group.broadcast(copy, 0))
+            self.wait_all(self.group.broadcast(copy, source))
             values.copy_(copy)
 
     def _my_group(self, mixing: Mixing) -> tuple[int, ...] | None:
