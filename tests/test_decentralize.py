@@ -271,15 +271,22 @@ def scaled_step(
 
 
 @PARTS
-@pytest.mark.parametrize("fused", [False, True], ids=["no-step", "a-step-that-does-nothing"])
-@pytest.mark.parametrize("algorithm", ["d-psgd-overlapped", "d-psgd", "all-reduce"])
+@pytest.mark.parametrize(
+    ("algorithm", "fused"),
+    [
+        ("d-psgd-overlapped", False),
+        ("d-psgd-overlapped", True),
+        ("d-psgd", False),
+        ("d-psgd", True),
+        ("all-reduce", False),
+    ],
+)
 def test_a_scaler_that_skips_a_step_of_one_rank_keeps_nobody_waiting(
     algorithm: str, fused: bool, bucket_mib: float
 ) -> None:
-    """Rank 1 has an infinite gradient in its second step. In the middle and at the end all come together all the same,
-    after as many steps: rank 1 takes part in one that it does not make itself."""
-    if fused and algorithm == "all-reduce":
-        pytest.skip("refused, see below")
+    """Rank 1 has an infinite gradient in its second step, and its scaler does not step, or has the fused optimizer do
+    nothing. In the middle and at the end all come together, after as many steps: rank 1 takes part in one more than it
+    makes."""
 
     def rank(group: ProcessGroup) -> tuple[Tensor, Tensor, int, float]:
         model = network()

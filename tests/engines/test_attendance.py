@@ -1,6 +1,7 @@
 """Ranks with unequal numbers of steps come together; those that end, die or hang are named: nobody waits for ever."""
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -13,6 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed import HashStore, ProcessGroup
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from gossamer import decentralize, topologies
 from gossamer.engines import Decentralized, NeighborLost
@@ -52,6 +55,27 @@ def test_ranks_with_unequal_data_end_together(algorithm: str, topology: str, buc
     assert [num_steps for _, num_steps in results] == [7] * 4
     expected = by_hand(Loop(backward=only_own), topologies.build(topology, 4), 7, algorithm)
     torch.testing.assert_close(torch.stack([trained for trained, _ in results]), expected, rtol=0, atol=1e-12)
+
+
+def test_replicas_that_average_gradients_stay_equal_though_their_learning_rates_do_not() -> None:
+    """A rank without data has no loop any more that would lower its learning rate; it ends with the others' model."""
+
+    def decaying(optimizer: Optimizer) -> LRScheduler:
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    def rank(group: ProcessGroup) -> Tensor:
+        model = network()
+        optimizer = sgd(model)
+        scheduler = decaying(optimizer)
+        with decentralize(model, optimizer, group=group, algorithm="all-reduce", timeout_s=30) as training:
+            for step in range(BATCHES[group.rank()]):
+                take_steps(training, range(step, step + 1))
+                scheduler.step()
+        return flat(model)
+
+    loop = Loop(backward=only_own, scheduler=decaying)
+    expected = by_hand(loop, topologies.build("complete", 4), 7, "all-reduce")
+    torch.testing.assert_close(torch.stack(run_ranks(4, rank)), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("algorithm", ["d-psgd-overlapped", "local-sgd:every=3"])
@@ -168,34 +192,41 @@ def test_a_rank_that_raises_is_named_and_the_state_of_the_others_rescued(
         assert "rank 2" in str(error)
         assert any(f"rank-{rank}-of-4.pt" in note for note in error.__notes__)
 
-    def resumed(training: Decentralized) -> int:
-        saved = torch.load(tmp_path / f"rank-{(0, 1, 3)[training.rank]}-of-4.pt", weights_only=False)
-        training.load_state_dict(saved)
-        assert flat(training.model).isfinite().all()
-        assert torch.equal(flat(training.model), saved["replicas"][0]["params"])
-        return training.num_steps
+    assert len(list(tmp_path.iterdir())) == 3
+    go_on_after_the_loss(tmp_path, lost=2, settings=settings)
 
-    def rank(group: ProcessGroup) -> int:
+
+def go_on_after_the_loss(folder: Path, lost: int, settings: dict[str, Any]) -> None:
+    """Four workers again; the lost one begins as a copy of another. Wherever each was stopped, they find together."""
+    shutil.copy(folder / "rank-0-of-4.pt", folder / f"rank-{lost}-of-4.pt")
+
+    def rank(group: ProcessGroup) -> tuple[int, int, float]:
         model = network()
-        with decentralize(model, sgd(model), group=group, topology="ring") as training:
-            return resumed(training)
+        with decentralize(model, sgd(model), group=group, **settings) as training:
+            training.load(folder)
+            start = training.num_steps
+            take_steps(training, range(20))
+            return start, training.num_steps, training.consensus_distance()
 
-    assert all(3 <= num_steps <= 6 for num_steps in run_ranks(3, rank))
+    results = run_ranks(4, rank)
+    assert len(set(results)) == 1
+    start, end, distance = results[0]
+    assert 4 <= start <= 6
+    assert end == start + 20
+    assert distance < 0.1
 
 
 def test_a_rank_that_raises_is_known_at_once_where_others_wait_for_it() -> None:
-    """Long before the timeout, and with its own words."""
+    """Not by the timeout, but in its own words."""
 
     def work(training: Decentralized) -> None:
         if training.rank == 1:
             time.sleep(0.2)
             raise KeyError("a batch is broken")
 
-    started = time.monotonic()
     errors = run_ranks(3, lambda group: lost_of(work, group, topology="ring", timeout_s=60))
     assert [error and error.rank for error in errors] == [1, None, 1]
-    assert "KeyError: 'a batch is broken'" in str(errors[0])
-    assert time.monotonic() - started < 30
+    assert all("has ended with KeyError: 'a batch is broken'" in str(errors[rank]) for rank in (0, 2))
 
 
 @pytest.mark.parametrize("others_are", ["training", "done", "averaging"])
@@ -256,14 +287,13 @@ def _killed_in_step_3(group: ProcessGroup, rescue: Path) -> tuple[int, str, list
     return -1, "nothing happened", []
 
 
-def test_a_killed_process_is_named_long_before_the_timeout_and_the_others_rescued(tmp_path: Path) -> None:
+def test_a_killed_process_is_named_at_once_and_the_state_of_the_others_rescued(tmp_path: Path) -> None:
     """Rank 3 has no more data and only answers. The group is torch's default one."""
-    started = time.monotonic()
     told = in_processes(4, partial(_killed_in_step_3, rescue=tmp_path))
-    assert time.monotonic() - started < 60
     assert {rank: culprit for rank, (culprit, _, _) in told.items()} == {0: 1, 2: 1, 3: 1}
     for rank, (_, message, notes) in told.items():
         assert "rank 1" in message
+        assert "silent for the timeout" not in message
         path = tmp_path / f"rank-{rank}-of-4.pt"
         assert str(path) in notes[0]
         assert torch.load(path, weights_only=False)["num_steps"] in (3, 4, 5)  # the farther from it, the more

@@ -53,20 +53,21 @@ class Attendance:
         """This worker takes part in the exchanges of the first `step` steps from the start."""
         self._step = step
 
-    def meet(self, at: str, answer: Callable[[], None], timeout_s: float) -> None:
+    def meet(self, at: str, answer: Callable[[], None], timeout_s: float) -> int | None:
         """Wait for all workers; call `answer` once for each step that others make beyond those reached here.
 
-        Raises NeighborLost where somebody has ended or nothing has moved for `timeout_s`, and ValueError where
-        others have come for something else than `at`.
+        Returns the rank that has come furthest by itself, or None where all have come as far. Raises NeighborLost where
+        somebody has ended or nothing has moved for `timeout_s`, and ValueError where others have come for something
+        else than `at`.
         """
         if self.size == 1:
-            return
+            return None
         try:
-            self._meet(at, answer, timeout_s)
+            return self._meet(at, answer, timeout_s)
         except DistError as error:
             raise NeighborLost(0, "the store of the process group is gone, most likely with rank 0") from error
 
-    def _meet(self, at: str, answer: Callable[[], None], timeout_s: float) -> None:
+    def _meet(self, at: str, answer: Callable[[], None], timeout_s: float) -> int | None:
         self._meeting += 1
         here = f"meeting/{self._meeting}"
         self._leave_word(f"now/{self.rank}", _Word(step=self._step))
@@ -96,8 +97,10 @@ class Attendance:
         self._store.add(f"{here}/seen", 1)
         while self.rank == 0 and self._store.add(f"{here}/seen", 0) < self.size:  # it may host the store: it goes last
             if time.monotonic() - since > timeout_s:
-                return
+                break
             time.sleep(_TELL_EVERY_S)
+        steps = [word.step for word in words]
+        return steps.index(max(steps)) if min(steps) < max(steps) else None
 
     def fail(self, culprit: int, why: str) -> None:
         """This worker has ended: nobody need wait for it, but look at the culprit."""

@@ -51,6 +51,7 @@ class Decentralized(SynchronousEngine):
     ) -> None:
         self._rescue = rescue
         self._is_averaged = False
+        self._is_rescued = False
         self._is_closed = False
         self._first_step = 0
         self._started = time.monotonic()
@@ -106,12 +107,13 @@ class Decentralized(SynchronousEngine):
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Wait for the average with the neighbours that is under way, and take it in.
+        """Wait for the average with the neighbours that is under way, and take it in. All ranks.
 
         Until the next step nobody reads the parameters then, and they may be changed.
         """
-        mix = self.mixer.at(self.schedule(self.num_steps))
         with self._rescuing():
+            self._meet("settle()")
+            mix = self.mixer.at(self.schedule(self.num_steps))
             for replica in self.replicas:
                 if replica.pending:
                     self.algorithm.before_step(replica, mix)
@@ -124,7 +126,10 @@ class Decentralized(SynchronousEngine):
     def _meet(self, at: str) -> None:
         """Come together with all ranks, after as many steps; whoever is there first answers the others' steps."""
         self._attendance.reach(self._num_taken)
-        self._attendance.meet(at, self.answer, self.transport.timeout_s)
+        furthest = self._attendance.meet(at, self.answer, self.transport.timeout_s)
+        if furthest is not None and self.algorithm.steps_together:
+            for replica in self.replicas:  # those who answered do not know a learning rate that has changed since
+                self.transport.broadcast(replica.params, source=furthest)
 
     @contextmanager
     def _rescuing(self) -> Iterator[None]:
@@ -133,7 +138,8 @@ class Decentralized(SynchronousEngine):
             yield
         except NeighborLost as lost:
             self._give_up(lost)
-            if self._rescue is not None:
+            if self._rescue is not None and not self._is_rescued:
+                self._is_rescued = True
                 path = self._write(self._rescue, self._own_state())
                 lost.add_note(f"the state of rank {self.rank} after step {self.num_steps} is in {path}")
             raise
@@ -228,11 +234,13 @@ class Decentralized(SynchronousEngine):
             raise ValueError(
                 f"there is no {path.name} in {folder}"
                 + (f", only {', '.join(there[:4])} …" if there else "")
-                + ": give the folder that save() has filled, and start as many workers as then"
+                + ": give the folder that save() has filled, and start as many workers as then; where a rank was lost, "
+                "copy the file of another"
             )
         self.load_state_dict(torch.load(path, map_location="cpu", weights_only=False))
 
     def state_dict(self) -> dict[str, Any]:
+        self._refuse_averaged("save()")
         with self._rescuing():
             self._meet("save()")
             return self._state()
@@ -241,10 +249,11 @@ class Decentralized(SynchronousEngine):
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self._refuse_averaged("load()")
         self._check_parts(saved)
+        before = self.num_steps
         with self._rescuing():
             self._meet("load()")
-        before = self.num_steps
-        super().load_state_dict(saved)
+            super().load_state_dict(saved)
+            self._go_on_from_the_same_step()
         self._first_step += self.num_steps - before
         for name, parameter in self.untrained().items():
             parameter.copy_(saved["untrained"][name])
@@ -253,8 +262,13 @@ class Decentralized(SynchronousEngine):
             torch.cuda.set_rng_state_all(saved["random"]["cuda"])
 
     def _state(self) -> dict[str, Any]:
-        self._refuse_averaged("save()")
         return super().state_dict() | {"untrained": self.untrained(), "random": _random_state()}
+
+    def _go_on_from_the_same_step(self) -> None:
+        """What was rescued stopped where each rank was; the schedule needs them at one place."""
+        self.num_steps = int(self.transport.gather(torch.tensor([self.num_steps])).max())
+        for replica in self.replicas:
+            replica.step = self.num_steps
 
     def _own_state(self) -> dict[str, Any]:
         """Without what was under way to and from neighbours: it will not arrive any more."""

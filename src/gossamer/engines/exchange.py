@@ -127,14 +127,24 @@ class NeighborSum(ProcessExchange):
 
 
 class GroupMean(ProcessExchange):
-    """An average over some of the ranks, under way as an all-reduce among them."""
+    """An average over some of the ranks, under way as an all-reduce among them.
+
+    Where the wire rounds, only values of others are rounded, or, for an average that must be the same on all, all are.
+    """
 
     def __init__(
-        self, transport: "Transport", members: tuple[int, ...], values: Tensor, wire: Wire | None = None
+        self,
+        transport: "Transport",
+        members: tuple[int, ...],
+        values: Tensor,
+        wire: Wire | None = None,
+        *,
+        is_same_for_all: bool = False,
     ) -> None:
         super().__init__(transport, values)
         self._members = members
         self._wire = wire or transport.wire
+        self._adds_own = self._wire.dtype_of(values) != values.dtype and not is_same_for_all
         self.bytes_sent = 2 * (len(members) - 1) / len(members) * self._wire.nbytes_of(values)
 
     def begin(self) -> None:
@@ -144,10 +154,10 @@ class GroupMean(ProcessExchange):
     def finish(self, out: Tensor) -> None:
         self.transport.wait_for(self._work, *self._members)
         size, values, total = len(self._members), self.values, self._sum
-        if total.dtype == values.dtype:
-            torch.div(total, size, out=out)
-        else:  # its own values count in full: only those of others were rounded
+        if self._adds_own:  # what its own values have lost by rounding
             out.copy_(values - values.to(total.dtype)).add_(total).div_(size)
+        else:
+            torch.div(total.to(out.dtype), size, out=out)
         self._wire.give_back(total)
 
 

@@ -118,12 +118,12 @@ class Transport:
         return self._begin(values, lambda sent: self._exchange(mixing, members, sent))
 
     def start_mean(self, values: Tensor, *, exact: bool = False) -> Unmixed | ProcessExchange:
-        """Begin the mean over all ranks; `exact` in the values' own type, whatever training sends."""
+        """Begin the mean over all ranks, the same on all; `exact` in the values' own type, whatever training sends."""
         self.num_exchanges += 1
         if self.size == 1:
             return Unmixed(values)
-        wire = self._exact_wire if exact else self.wire
-        return self._begin(values, lambda sent: GroupMean(self, tuple(range(self.size)), sent, wire))
+        wire, everybody = self._exact_wire if exact else self.wire, tuple(range(self.size))
+        return self._begin(values, lambda sent: GroupMean(self, everybody, sent, wire, is_same_for_all=True))
 
     def _begin(self, values: Tensor, exchange: Callable[[Tensor], ProcessExchange]) -> ProcessExchange:
         under_way = exchange(values) if values.is_cpu else Staged(self, values, exchange, self._stream(values.device))
@@ -180,12 +180,12 @@ class Transport:
             self.wait_for(self.group.allgather([everybody], [values.contiguous()]), *range(self.size))
         return torch.stack(everybody)
 
-    def broadcast(self, values: Tensor) -> None:
-        """Overwrite `values` with those of rank 0."""
+    def broadcast(self, values: Tensor, source: int = 0) -> None:
+        """Overwrite `values` with those of one rank."""
         self.num_exchanges += 1
         if self.size > 1:
             copy = values.contiguous()
-            self.wait_for(self.group.broadcast(copy, 0), *range(self.size))
+            self.wait_for(self.group.broadcast(copy, source), *range(self.size))
             values.copy_(copy)
 
     def _my_group(self, mixing: Mixing) -> tuple[int, ...] | None:
