@@ -49,7 +49,7 @@ from side_by_side.summary import OURS, Bar, Spread, Summary, bars, summarize
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 Row = dict[str, Any]
 QUICK = Case(workers=2, model="tiny")
-_WIDTH = 120
+_WIDTH = 132
 """Of tables that go into a file."""
 _NUMBERS = ("workers", "round")
 _PACKAGES = ("gossamer", "torch", "decent-dp", "torchft-nightly")
@@ -84,7 +84,7 @@ def links(
     models: Annotated[str, typer.Option(help="When not given, those that suit the links.")] = "",
     contenders: Names = ALL,
     rounds: Rounds = 9,
-    iterations: Iterations = 10,
+    iterations: Iterations = 12,
 ) -> None:
     """Measure across links of a given bandwidth, between network namespaces. Needs root, `ip` and `tc`."""
     check_possible()
@@ -218,7 +218,7 @@ def _case_table(summaries: list[Summary]) -> Table:
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
-    table.add_column("contender")
+    table.add_column("contender", no_wrap=True)
     for heading in ("iteration", "computed", "queued", "waited", "other\nthreads", "of DDP's", "of Decent-DP's"):
         table.add_column(heading, justify="right", no_wrap=True)
     if first.case.links:

@@ -25,7 +25,7 @@ _INPUTS, _CLASSES = 784, 10
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A perceptron; `iterations` of it make up a round."""
+    """A perceptron; `iterations` of it make up a turn: whole periods of all topologies."""
 
     width: int
     hidden: int
@@ -55,9 +55,9 @@ class Model:
 
 MODELS = {
     "tiny": Model(width=32, hidden=1, batch=16, iterations=4),
-    "small": Model(width=256, hidden=2, batch=64, iterations=40),  # 0.27 million parameters
-    "middle": Model(width=1024, hidden=6, batch=32, iterations=20),  # 6.1 million
-    "large": Model(width=1024, hidden=24, batch=32, iterations=10),  # 24.9 million
+    "small": Model(width=256, hidden=2, batch=64, iterations=36),  # 0.27 million parameters
+    "middle": Model(width=1024, hidden=6, batch=32, iterations=24),  # 6.1 million
+    "large": Model(width=1024, hidden=24, batch=32, iterations=12),  # 24.9 million
 }
 
 

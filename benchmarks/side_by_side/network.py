@@ -62,7 +62,7 @@ def network(links: Links) -> Iterator[list[Host]]:
             _run(f"ip -n {switch} link set w{worker} master s{links.switch_of(worker)}")
             _run(f"ip -n {name} address add {_address(worker)}/24 dev eth0")
         yield [
-            Host(address=_address(worker), interface="eth0", prefix=("ip", "netns", "exec", name))
+            Host(address=_address(worker), interface="eth0", prefix=_prefix(name, _address(worker)))
             for worker, name in sorted(names.items())
         ]
     finally:
@@ -72,6 +72,11 @@ def network(links: Links) -> Iterator[list[Host]]:
 
 def _address(worker: int) -> str:
     return f"10.20.30.{worker + 1}"
+
+
+def _prefix(name: str, address: str) -> tuple[str, ...]:
+    """A host is called by its address: some tell others what they are called, to be reached there."""
+    return ("ip", "netns", "exec", name, "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', address)
 
 
 def _cable(here: str, end: str, there: str, other_end: str, mbit: float) -> None:
