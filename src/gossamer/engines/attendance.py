@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from torch.distributed import DistError, PrefixStore, Store  # type: ignore[attr-defined]
 
-from .transport import NeighborLost
+from .blame import NeighborLost
 
 _LOOK_EVERY_S = 0.2
 _TELL_EVERY_S = 0.005

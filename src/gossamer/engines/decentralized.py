@@ -17,8 +17,8 @@ from gossamer.algorithms import Algorithm
 from gossamer.topologies import Schedule
 
 from .attendance import Attendance
+from .blame import NeighborLost
 from .synchronous import SynchronousEngine
-from .transport import NeighborLost
 from .wire import Wire
 from .world import World
 
@@ -329,7 +329,7 @@ class Decentralized(SynchronousEngine):
         """Tell those who wait for this rank, at a meeting or in an exchange, whom to look at."""
         culprit = error.rank if isinstance(error, NeighborLost) else self.rank
         self._attendance.fail(culprit, f"{type(error).__name__}: {error}")
-        self.transport.blame(culprit)
+        self.transport.blame.put_on(culprit)
 
 
 def _random_state() -> dict[str, Any]:

@@ -1,14 +1,11 @@
 """The only file that sends: exchanges between the processes of a group that was handed in."""
 
-import json
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +19,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 
 from gossamer.topologies import Mixing
 
+from .blame import Blame
 from .board import Boards, aligned
 from .courier import Courier
 from .exchange import BoardExchange, GroupMean, NeighborSum, PairwiseExchange, ProcessExchange, Unmixed, WindowMean
@@ -31,24 +29,12 @@ from .wire import Buffers, Wire
 
 T = TypeVar("T")
 
-_LOST = re.compile("timed out|timeout|connection|closed|peer|broken pipe|reset", re.IGNORECASE)
-"""What gloo says when it cannot reach somebody."""
 _TAGS = 64
 """Messages of one exchange from one rank to another, at most."""
 _AT_ONCE = 2
 """Neighbours whose models are received at a time, each in a buffer of its own; more are taken in one by one."""
 _READ_AT_MOST = 8
 """Neighbours on its host whose models a worker reads one by one; where there are more, sums of some are cheaper."""
-_GRACE_S = 2.0
-"""How long a failing rank listens for word from the others before it blames one of them."""
-
-
-class NeighborLost(RuntimeError):
-    """A worker died or fell silent; `rank` is the one to look at."""
-
-    def __init__(self, rank: int, message: str) -> None:
-        super().__init__(message)
-        self.rank = rank
 
 
 @dataclass(frozen=True)
@@ -95,6 +81,7 @@ class Transport:
         store = group.get_group_store()
         self.serial = store.add(f"gossamer/transports/{self.rank}", 1)
         self._store = PrefixStore(f"gossamer/transport-{self.serial}", store)
+        self.blame = Blame(self._store, self.rank, self.patience)
 
     # ---- exchanges ----------------------------------------------------------------------------------
 
@@ -246,6 +233,9 @@ class Transport:
         """The result of something that waits for peers; if it fails, one of them is to blame."""
         return self._attempt(lambda: self._waiting(operation), *peers)
 
+    def _attempt(self, operation: Callable[[], T], *peers: int) -> T:
+        return self.blame.attempt(operation, peers, lambda: f"exchange {self.num_exchanges}")
+
     def wait_until(self, done: "Future[T]") -> T:
         """Wait for an errand of the courier."""
         return self._waiting(done.result)
@@ -258,79 +248,3 @@ class Transport:
         if not self.courier.is_me:  # the worker goes on computing meanwhile
             self.waited_s += waited_s
         return result
-
-    # ---- when it fails ------------------------------------------------------------------------------
-
-    def _attempt(self, operation: Callable[[], T], *peers: int) -> T:
-        started = time.monotonic()
-        try:
-            return operation()
-        except (RuntimeError, OSError) as error:
-            if not _LOST.search(str(error)):  # a mistake of ours (a dtype, a device), not a lost neighbour
-                raise
-            self._give_up(peers, time.monotonic() - started, error)
-
-    def _give_up(self, peers: tuple[int, ...], waited_s: float, error: Exception) -> NoReturn:
-        """Find out who is at fault, leave word of it for the others, and raise.
-
-        A rank that gives up closes its connections, which its neighbours then see break. They must not blame
-        it: so whoever fails leaves a note that names the culprit, and looks for notes of its peers first.
-        """
-        others = [peer for peer in peers if peer != self.rank]
-        self._leave_note("present", self.rank)
-        culprit, told_by = self._find_culprit(others)
-        self._leave_note("culprit", culprit)
-        if culprit == self.rank:
-            raise NeighborLost(
-                told_by, f"rank {told_by} gave this rank, {self.rank}, up: it had not heard from it in time"
-            ) from error
-        how = (
-            f"rank {told_by} reports that rank {culprit} is lost"
-            if told_by != self.rank
-            else f"rank {culprit} has been silent for the timeout of {self.timeout_s:g} s"
-            if waited_s >= 0.9 * self.timeout_s
-            else f"rank {culprit} closed its connection {waited_s:.1f} s into the wait (timeout {self.timeout_s:g} s)"
-        )
-        raise NeighborLost(
-            culprit,
-            f"{how}: exchange {self.num_exchanges} of rank {self.rank} cannot complete; look at the log of rank "
-            f"{culprit}, or give a longer timeout if it is only slow",
-        ) from error
-
-    def _find_culprit(self, others: list[int]) -> tuple[int, int]:
-        """(the rank at fault, who says so).
-
-        Whoever has given up too leaves a note, so the one at fault is among those that leave none. A single one
-        of them is named after the grace time; as long as there are several, some may only be late to the exchange and
-        will yet fail and leave their note. Those who left a note are asked whom they blame.
-        """
-        started = time.monotonic()
-        while True:
-            waited_s = time.monotonic() - started
-            for peer in others:
-                culprit = self._read_note("culprit", peer)
-                if culprit is not None:
-                    return culprit, peer
-            silent = [peer for peer in others if self._read_note("present", peer) is None]
-            if len(silent) == 1 and waited_s > _GRACE_S:
-                return silent[0], self.rank
-            if waited_s > max(self.timeout_s, 2 * _GRACE_S):
-                return (silent or others)[0], self.rank
-            time.sleep(0.02)
-
-    def blame(self, culprit: int) -> None:
-        """This rank has ended because of `culprit`: leave word of it for those who wait for this one."""
-        if self._read_note("culprit", self.rank) is None:
-            self._leave_note("present", self.rank)
-            self._leave_note("culprit", culprit)
-
-    def _leave_note(self, kind: str, value: int) -> None:
-        with suppress(RuntimeError):  # the store went down with the rank that hosts it: nobody can read the note
-            self._store.set(f"{kind}/{self.rank}", json.dumps(value))
-
-    def _read_note(self, kind: str, rank: int) -> int | None:
-        key = f"{kind}/{rank}"
-        try:
-            return int(json.loads(self._store.get(key))) if self._store.check([key]) else None
-        except RuntimeError:
-            return None
