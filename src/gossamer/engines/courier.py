@@ -31,23 +31,29 @@ class Courier:
 
     def send(self, errand: Callable[..., T], *arguments: Any) -> "Future[T]":
         """Have it done; the future has its result or its error."""
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(errand(*arguments))
-            except BaseException as error:
-                done.set_exception(error)
-
         if self.is_me:
-            run()
-        else:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="gossamer-courier", daemon=True)
-                self._thread.start()
-            self._errands.put(run)
+            return at_once(errand, *arguments)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="gossamer-courier", daemon=True)
+            self._thread.start()
+        done: Future[T] = Future()
+        self._errands.put(lambda: _do(done, errand, *arguments))
         return done
 
     def _work(self) -> None:
         while True:
             self._errands.get()()
+
+
+def at_once(errand: Callable[..., T], *arguments: Any) -> "Future[T]":
+    """Do it here and now, as a courier would."""
+    done: Future[T] = Future()
+    _do(done, errand, *arguments)
+    return done
+
+
+def _do(done: "Future[T]", errand: Callable[..., T], *arguments: Any) -> None:
+    try:
+        done.set_result(errand(*arguments))
+    except BaseException as error:
+        done.set_exception(error)

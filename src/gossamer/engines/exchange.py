@@ -152,7 +152,7 @@ class GroupMean(ProcessExchange):
         self._work: Work = self.transport.all_reduce(self._sum, self._members)
 
     def finish(self, out: Tensor) -> None:
-        self.transport.wait_for(self._work, *self._members)
+        self.transport.wait_for(self._work, *self._members, on_gpu=self._sum.is_cuda)
         size, values, total = len(self._members), self.values, self._sum
         if self._adds_own:  # what its own values have lost by rounding
             out.copy_(values - values.to(total.dtype)).add_(total).div_(size)
@@ -176,7 +176,7 @@ class WindowMean(ProcessExchange):
     def begin(self) -> None:
         if self._everybody is not None:
             self._everybody.begin()
-        self._sum: Future[Tensor] = self.transport.courier.send(self._add_up)
+        self._sum: Future[Tensor] = self.transport.carry_on(self._add_up, self.values)
 
     def _add_up(self) -> Tensor:
         buffers, values = self.transport.buffers, self.values

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import (  # type: ignore[attr-defined]
     AllreduceOptions,
@@ -21,10 +22,10 @@ from gossamer.topologies import Mixing
 
 from .blame import Blame
 from .board import Boards, aligned
-from .courier import Courier
+from .courier import Courier, at_once
 from .exchange import BoardExchange, GroupMean, NeighborSum, PairwiseExchange, ProcessExchange, Unmixed, WindowMean
 from .patience import Patience
-from .staging import Staged
+from .staging import Staged, Streamed
 from .wire import Buffers, Wire
 
 T = TypeVar("T")
@@ -43,10 +44,11 @@ class Messages:
 
     transport: "Transport"
     works: list[tuple[int, Work]]
+    on_gpu: bool = False
 
     def wait(self) -> None:
         for peer, work in self.works:
-            self.transport.wait_for(work, peer)
+            self.transport.wait_for(work, peer, on_gpu=self.on_gpu)
 
 
 class Transport:
@@ -75,7 +77,8 @@ class Transport:
         self.under_way: dict[int, int] = {}
         """Bytes of the exchanges that have begun and are not awaited yet, by their number."""
         self._streams: dict[torch.device, Any] = {}
-        self._subgroups: dict[tuple[int, ...], ProcessGroupGloo] = {}
+        self._num_gpus: int | None = None
+        self._subgroups: dict[tuple[int, ...], ProcessGroup | ProcessGroupGloo] = {}
         # Several transports may use one group in turn. Each has keys of its own, and since every rank makes
         # them in the same order, the count of a rank's own transports is the same number on all.
         store = group.get_group_store()
@@ -113,7 +116,11 @@ class Transport:
         return self._begin(values, lambda sent: GroupMean(self, everybody, sent, wire, is_same_for_all=True))
 
     def _begin(self, values: Tensor, exchange: Callable[[Tensor], ProcessExchange]) -> ProcessExchange:
-        under_way = exchange(values) if values.is_cpu else Staged(self, values, exchange, self._stream(values.device))
+        if values.is_cpu:
+            under_way = exchange(values)
+        else:
+            beside = Streamed if self._has_nccl(values.device) else Staged
+            under_way = beside(self, values, exchange, self._stream(values.device))
         self.under_way[self.num_exchanges] = aligned(values.nbytes)
         under_way.begin()
         return under_way
@@ -128,7 +135,7 @@ class Transport:
             return GroupMean(self, members, values)
         if mixing.window is not None and mixing.window.is_by_doubling and self.wire.dtype is None:
             return WindowMean(self, mixing.window, values)
-        if len(mixing.neighbors(self.rank)) > _AT_ONCE:
+        if len(mixing.neighbors(self.rank)) > _AT_ONCE and values.is_cpu:
             return NeighborSum(self, mixing, values)
         return PairwiseExchange(self, mixing, values)
 
@@ -140,6 +147,7 @@ class Transport:
         """
         return (
             self.boards is not None
+            and values.is_cpu
             and degree <= _READ_AT_MOST
             and self.boards.has(partners)
             and sum(self.under_way.values()) + aligned(values.nbytes) <= self.boards.capacity / 2
@@ -157,23 +165,35 @@ class Transport:
             self._streams[device] = torch.get_device_module(device).Stream(device)
         return self._streams[device]
 
+    def _has_nccl(self, device: torch.device) -> bool:
+        """Whether the group sends from GPUs, and each worker has one of its own, as NCCL needs it. All ranks."""
+        if device.type != "cuda" or not _is_nccl(self.group):
+            return False
+        if self._num_gpus is None:
+            self._store.set(f"gpu/{self.rank}", str(torch.cuda.get_device_properties(device).uuid))
+            self._num_gpus = len(set(self._store.multi_get([f"gpu/{rank}" for rank in range(self.size)])))
+        return self._num_gpus == self.size
+
     def gather(self, values: Tensor) -> Tensor:
         """`values` of every rank, `[size, ...]`, on every rank."""
         self.num_exchanges += 1
-        everybody = [torch.empty_like(values) for _ in range(self.size)]
         if self.size == 1:
-            everybody = [values]
-        else:
-            self.wait_for(self.group.allgather([everybody], [values.contiguous()]), *range(self.size))
-        return torch.stack(everybody)
+            return values.unsqueeze(0)
+        own = self._sendable(values)
+        everybody = [torch.empty_like(own) for _ in range(self.size)]
+        self.wait_for(self.group.allgather([everybody], [own]), *range(self.size), on_gpu=own.is_cuda)
+        return torch.stack(everybody).to(values.device)
 
     def broadcast(self, values: Tensor, source: int = 0) -> None:
         """Overwrite `values` with those of one rank."""
         self.num_exchanges += 1
         if self.size > 1:
-            copy = values.contiguous()
-            self.wait_for(self.group.broadcast(copy, source), *range(self.size))
+            copy = self._sendable(values)
+            self.wait_for(self.group.broadcast(copy, source), *range(self.size), on_gpu=copy.is_cuda)
             values.copy_(copy)
+
+    def _sendable(self, values: Tensor) -> Tensor:
+        return values.contiguous() if self._has_nccl(values.device) else values.cpu().contiguous()
 
     def _my_group(self, mixing: Mixing) -> tuple[int, ...] | None:
         if mixing.groups is None:
@@ -196,6 +216,8 @@ class Transport:
     ) -> Messages:
         """Start receiving from some ranks, and sending to some, as part of an exchange that is known by its number."""
         tag = exchange % 2**24 * _TAGS + message
+        if any(values.is_cuda for values in (*incoming.values(), *outgoing.values())):
+            return self._swap_on_gpu(incoming, outgoing)
         receiving = [
             (source, self._attempt(lambda: self.group.recv([into], source, tag), source))  # noqa: B023
             for source, into in incoming.items()
@@ -206,28 +228,49 @@ class Transport:
         ]
         return Messages(self, receiving + sending)
 
+    def _swap_on_gpu(self, incoming: Mapping[int, Tensor], outgoing: Mapping[int, Tensor]) -> Messages:
+        """In one batch: NCCL takes no notice of tags, and each message by itself would wait for the one before it."""
+        batch = [
+            dist.P2POp(operation, values, group=self.group, group_peer=peer)
+            for operation, messages in ((dist.irecv, incoming), (dist.isend, outgoing))
+            for peer, values in messages.items()
+        ]
+        peers = (*incoming, *outgoing)
+        works = self._attempt(lambda: dist.batch_isend_irecv(batch), *peers)
+        return Messages(self, [(peers[0], work) for work in works], on_gpu=True)
+
     def all_reduce(self, values: Tensor, members: tuple[int, ...]) -> Work:
         """Start summing up over some ranks, in place."""
         options = AllreduceOptions()
         options.timeout = self.timeout  # of the group it would be what was right when the group was made
-        work: Work = self.subgroup(members).allreduce([values], options)  # type: ignore[union-attr] # not in the stubs of gloo
+        work: Work = self.subgroup(members, values.device).allreduce([values], options)  # type: ignore[union-attr] # not in the stubs of gloo
         return work
 
-    def subgroup(self, members: tuple[int, ...]) -> ProcessGroup | ProcessGroupGloo:
+    def subgroup(self, members: tuple[int, ...], device: torch.device) -> ProcessGroup | ProcessGroupGloo:
         """A process group of some ranks. Only they take part in making it; it is made once."""
         if len(members) == self.size:
             return self.group
         if members not in self._subgroups:
-            store = PrefixStore(f"group/{'-'.join(map(str, members))}", self._store)
-            self._subgroups[members] = self._attempt(
-                lambda: ProcessGroupGloo(store, members.index(self.rank), len(members), self.timeout),
-                *members,
-            )
+            make = self._nccl_group if device.type == "cuda" else self._gloo_group
+            self._subgroups[members] = self._attempt(lambda: make(members), *members)
         return self._subgroups[members]
 
-    def wait_for(self, work: Work, *peers: int) -> None:
-        """Wait for an operation with one peer or several."""
-        self.wait_on(lambda: work.wait(self.timeout), *peers)
+    def _gloo_group(self, members: tuple[int, ...]) -> ProcessGroupGloo:
+        store = PrefixStore(f"group/{'-'.join(map(str, members))}", self._store)
+        return ProcessGroupGloo(store, members.index(self.rank), len(members), self.timeout)
+
+    def _nccl_group(self, members: tuple[int, ...]) -> ProcessGroup:
+        ranks = [dist.get_global_rank(self.group, member) for member in members]
+        group: ProcessGroup = dist.new_group(ranks, backend="nccl", use_local_synchronization=True)
+        return group
+
+    def carry_on(self, errand: Callable[[], T], values: Tensor) -> "Future[T]":
+        """What an exchange of these values still has to do: for the courier; but at once where only a stream waits."""
+        return self.courier.send(errand) if values.is_cpu else at_once(errand)
+
+    def wait_for(self, work: Work, *peers: int, on_gpu: bool = False) -> None:
+        """Wait for an operation with one peer or several; on a GPU, only its stream does."""
+        self.wait_on(work.wait if on_gpu else lambda: work.wait(self.timeout), *peers)
 
     def wait_on(self, operation: Callable[[], T], *peers: int) -> T:
         """The result of something that waits for peers; if it fails, one of them is to blame."""
@@ -248,3 +291,10 @@ class Transport:
         if not self.courier.is_me:  # the worker goes on computing meanwhile
             self.waited_s += waited_s
         return result
+
+
+def _is_nccl(group: ProcessGroup) -> bool:
+    try:
+        return group._get_backend(torch.device("cuda")).name() == "nccl"
+    except RuntimeError:  # it has none for GPUs
+        return False
