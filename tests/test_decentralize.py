@@ -505,6 +505,12 @@ def test_parameters_added_before_the_start_are_trained_and_later_ones_refused() 
         assert trained.tolist() == [[0.5, 0.5], [0.875, 0.875]]
 
 
+def test_complex_parameters_are_refused_with_the_remedy() -> None:
+    model = nn.ParameterList([torch.ones(2, dtype=torch.complex64)])
+    with pytest.raises(ValueError, match=r"'0' is torch.complex64.*keep torch.view_as_real of it"):
+        decentralize(model, torch.optim.SGD(model.parameters()))
+
+
 @pytest.mark.parametrize("bad_step", ["closure", "moved"])
 def test_steps_that_could_not_be_mixed_are_refused_and_change_nothing(bad_step: str) -> None:
     def rank(group: ProcessGroup) -> None:

@@ -128,6 +128,21 @@ def test_torchs_own_group_where_there_is_one() -> None:
     assert all(is_open for _, is_open in results.values()), "it stays the user's"
 
 
+def _with_a_group_for_gpus_only() -> tuple[list[float], list[str]]:
+    dist.init_process_group("cuda:gloo")
+    group = dist.group.WORLD
+    assert group is not None
+    return _train_with_the_default_topology(), [device.type for device in group._device_types]
+
+
+def test_a_group_that_knows_only_gpus_gets_one_for_the_cpu_beside_it() -> None:
+    """As one made for NCCL is: what is exchanged lies in the CPU's memory."""
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    results = under([common | {"RANK": str(rank)} for rank in range(2)], _with_a_group_for_gpus_only)
+    assert [devices for _, devices in results.values()] == [["cuda"]] * 2
+    agrees({rank: trained for rank, (trained, _) in results.items()}, "complete", 2, 4)
+
+
 def _waits_for_rank_0() -> tuple[int, str]:
     model = network()
     try:

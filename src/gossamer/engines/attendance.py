@@ -94,6 +94,7 @@ class Attendance:
                 self._name_missing(here, words, timeout_s)
             time.sleep(_TELL_EVERY_S)
         self._check_purpose(at, words)
+        since = time.monotonic()
         self._store.add(f"{here}/seen", 1)
         while self.rank == 0 and self._store.add(f"{here}/seen", 0) < self.size:  # it may host the store: it goes last
             if time.monotonic() - since > timeout_s:

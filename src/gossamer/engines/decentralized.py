@@ -32,8 +32,8 @@ class ScalarWriter(Protocol):
 class Decentralized(SynchronousEngine):
     """Between its beginning and `close`, each `optimizer.step()` of the user's loop also averages with neighbours.
 
-    As a context manager it closes itself. All that says "all ranks" has to be called by all of them, between the same
-    steps.
+    As a context manager it closes itself. All that says "all ranks" has to be called by all of them, in the same order;
+    a rank that has made fewer steps by then first takes part in those of the others, without a gradient of its own.
     """
 
     def __init__(

@@ -132,6 +132,11 @@ def flatten(parameters: Mapping[str, torch.nn.Parameter], *, bucket_bytes: float
     by_kind: dict[tuple[torch.dtype, torch.device], list[dict[str, torch.nn.Parameter]]] = {}
     once = {id(parameter): (name, parameter) for name, parameter in parameters.items()}
     for name, parameter in once.values():
+        if parameter.is_complex():
+            raise ValueError(
+                f"parameter {name!r} is {parameter.dtype}, but replicas exchange real numbers: keep torch.view_as_real "
+                "of it as the parameter"
+            )
         buckets = by_kind.setdefault((parameter.dtype, parameter.device), [{}])
         if bucket_bytes is not None and buckets[-1]:
             size = sum(p.nbytes for p in buckets[-1].values()) + parameter.nbytes

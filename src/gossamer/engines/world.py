@@ -30,6 +30,10 @@ def join_world(group: ProcessGroup | None = None, *, local_size: int | None = No
     if group is None:
         group = dist.group.WORLD if dist.is_initialized() else _alone()
     assert group is not None
+    if torch.device("cpu") not in group._device_types:  # NCCL alone: exchanges go through the CPU
+        ranks = dist.get_process_group_ranks(group)
+        group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+    assert group is not None
     if local_size is None:
         return World(group=group, local_size=_local_size(os.environ, group.size()))
     if local_size < 1 or group.size() % local_size:
