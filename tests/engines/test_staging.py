@@ -1,4 +1,4 @@
-"""Exchanges by way of the host. The streams of a CPU do nothing, so what is tried here is order and arithmetic."""
+"""Exchanges beside the computation. The streams of a CPU do nothing, so what is tried here is order and arithmetic."""
 
 import pytest
 import torch
@@ -7,28 +7,35 @@ from torch.distributed import ProcessGroup
 
 from gossamer.engines import Transport, Wire
 from gossamer.engines.exchange import ProcessExchange
-from gossamer.engines.staging import Staged
+from gossamer.engines.staging import Staged, Streamed
 from gossamer.topologies import build
 from ranks import run_ranks
 
 
-class StagingTransport(Transport):
-    """Takes every tensor for one that lies elsewhere."""
+class BesideTransport(Transport):
+    """Takes every tensor for one that lies on a GPU."""
+
+    beside: type[Staged] | type[Streamed] = Staged
 
     def _begin(self, values: Tensor, exchange: object) -> ProcessExchange:
-        staged = Staged(self, values, exchange, torch.cpu.Stream())  # type: ignore[arg-type]
-        staged.begin()
-        return staged
+        under_way = self.beside(self, values, exchange, torch.cpu.Stream())  # type: ignore[arg-type]
+        under_way.begin()
+        return under_way
 
 
+class StreamedTransport(BesideTransport):
+    beside = Streamed
+
+
+@pytest.mark.parametrize("make", [BesideTransport, StreamedTransport])
 @pytest.mark.parametrize("spec", ["ring", "exponential", "complete", "base-2", "ring-lattice:k=6"])
-def test_staged_exchanges_are_the_matrix_product(spec: str) -> None:
+def test_exchanges_beside_are_the_matrix_product(spec: str, make: type[Transport]) -> None:
     """All ways of mixing, those of several rounds too, with two under way at once and averages in between."""
     schedule = build(spec, 8)
     values = torch.randn(2, 8, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
     def rank(group: ProcessGroup) -> tuple[list[Tensor], Tensor, float]:
-        transport, own = StagingTransport(group, timeout_s=20), values[:, group.rank()].clone()
+        transport, own = make(group, timeout_s=20), values[:, group.rank()].clone()
         mixed = []
         for step in range(3):
             under_way = [transport.start(schedule(step), part) for part in own]
@@ -52,7 +59,7 @@ def test_staged_in_a_smaller_type() -> None:
     values = torch.linspace(1, 2, 4 * 7).view(4, 7)
 
     def rank(group: ProcessGroup) -> Tensor:
-        transport = StagingTransport(group, timeout_s=20, wire=Wire(torch.bfloat16))
+        transport = BesideTransport(group, timeout_s=20, wire=Wire(torch.bfloat16))
         return transport.start(build("ring", 4)(0), values[group.rank()]).wait()
 
     rounded = values.bfloat16().float()

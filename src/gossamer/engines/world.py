@@ -30,9 +30,9 @@ def join_world(group: ProcessGroup | None = None, *, local_size: int | None = No
     if group is None:
         group = dist.group.WORLD if dist.is_initialized() else _alone()
     assert group is not None
-    if torch.device("cpu") not in group._device_types:  # NCCL alone: exchanges go through the CPU
+    if torch.device("cpu") not in group._device_types:  # NCCL alone: what lies on the CPU is exchanged too
         ranks = dist.get_process_group_ranks(group)
-        group = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+        group = dist.new_group(ranks, backend=_backend(), use_local_synchronization=True)
     assert group is not None
     if local_size is None:
         return World(group=group, local_size=_local_size(os.environ, group.size()))
@@ -48,10 +48,10 @@ def _init_from(environment: "os._Environ[str] | dict[str, str]") -> None:
     """Make torch's default group, if a launcher has said how. It stays to the end of the process, since models are
     averaged and saved after the training too."""
     if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
-        dist.init_process_group("gloo")
+        dist.init_process_group(_backend())
     elif {"SLURM_PROCID", "SLURM_NTASKS"} <= environment.keys() and int(environment["SLURM_NTASKS"]) > 1:
         dist.init_process_group(
-            "gloo",
+            _backend(),
             init_method=slurm_address(environment),
             rank=int(environment["SLURM_PROCID"]),
             world_size=int(environment["SLURM_NTASKS"]),
@@ -59,6 +59,10 @@ def _init_from(environment: "os._Environ[str] | dict[str, str]") -> None:
     else:
         return
     atexit.register(_end)
+
+
+def _backend() -> str:
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
 
 
 def _end() -> None:
