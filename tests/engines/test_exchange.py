@@ -11,8 +11,7 @@ from torch.distributed import ProcessGroup
 
 from gossamer import decentralize, topologies
 from gossamer.engines import Decentralized, Transport, Wire
-from loops import Loop, decentralized, flat, take_steps
-from problems import network
+from loops import Loop, decentralized, flat
 from ranks import run_ranks
 from worlds import in_processes
 
@@ -143,19 +142,3 @@ def test_no_more_than_two_models_are_held_beside_parameters_and_gradients() -> N
     for held in results.values():
         for topology, most in MOST_MODELS_HELD.items():
             assert 0.5 < held[topology] < most + 0.5, topology  # gloo holds parts of what it sums
-
-
-def test_buffers_are_used_again() -> None:
-    """A second exchange of the same size takes the memory of the first."""
-
-    def rank(group: ProcessGroup) -> bool:
-        model = network()
-        with decentralize(model, torch.optim.SGD(model.parameters()), group=group, topology="ring") as training:
-            take_steps(training, range(2))
-            first = {buffer.data_ptr() for spare in training.transport.wire._spare.values() for buffer in spare}
-            take_steps(training, range(2, 5))
-            training.settle()
-            later = {buffer.data_ptr() for spare in training.transport.wire._spare.values() for buffer in spare}
-        return first <= later and len(later) <= 2
-
-    assert run_ranks(5, rank) == [True] * 5
