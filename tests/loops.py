@@ -127,6 +127,11 @@ def decentralized(
     return run_ranks(size, rank)
 
 
+def agree(trained: list[Tensor], expected: Tensor, tolerance: float = 1e-12) -> None:
+    """All replicas are what is expected."""
+    torch.testing.assert_close(torch.stack(trained), expected, rtol=0, atol=tolerance)
+
+
 def take_steps(training: Decentralized, steps: range, backward: Backward = backward) -> Tensor:
     """Go on training for some steps; parameters and buffers after them."""
     for step in steps:
