@@ -1,5 +1,6 @@
 """Every kind of optimizer in a loop of the user's own, those that people write themselves, and scalers that skip."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.optim import Optimizer
 
 from gossamer import decentralize, topologies
 from gossamer.optim import AccumAdam, AccumAdamW
-from loops import Loop, agree, by_hand, decentralized, flat
+from loops import Loop, agree, backward, by_hand, decentralized, flat, sgd, take_steps
 from problems import network, network_batch, network_loss
 from ranks import run_ranks
 
@@ -84,6 +85,56 @@ class StepsThroughItsParent(torch.optim.SGD):
 def test_optimizers_that_people_write_themselves(make: Callable[..., Optimizer], bucket_mib: float) -> None:
     loop = Loop(optimizer=lambda model: make(model.parameters()))
     agree(decentralized(loop, N, STEPS, topology=PAIRS, bucket_mib=bucket_mib), by_hand(loop, PAIRS, STEPS))
+
+
+class RaisesOnce(torch.optim.SGD):
+    def step(self, closure: None = None) -> None:
+        self.num_calls = getattr(self, "num_calls", 0) + 1
+        if self.num_calls == 3:
+            raise ArithmeticError("a gradient is too large")
+        super().step(closure)
+
+
+def test_mixing_goes_on_after_a_step_that_raised() -> None:
+    def rank(group: ProcessGroup) -> tuple[int, list[float]]:
+        model = network()
+        optimizer = RaisesOnce(model.parameters(), lr=0.05)
+        sent = []
+        with decentralize(model, optimizer, group=group, topology="ring", timeout_s=30) as training:
+            for step in range(STEPS):
+                backward(model, group.rank(), step)
+                if step == 2:
+                    with pytest.raises(ArithmeticError):
+                        optimizer.step()
+                else:
+                    optimizer.step()
+                sent.append(training.metrics()["bytes_sent"])
+        return training.num_steps, sent
+
+    for num_steps, sent in run_ranks(N, rank):
+        assert num_steps == STEPS - 1
+        assert [later > earlier for earlier, later in itertools.pairwise(sent)] == [True, False, True, True, True]
+
+
+@PARTS
+def test_hooks_of_the_user_see_all_gradients_whenever_they_were_registered(bucket_mib: float) -> None:
+    def rank(group: ProcessGroup) -> tuple[list[int], Tensor]:
+        model = network()
+        optimizer = sgd(model)
+        seen: list[int] = []
+
+        def look(*_: Any) -> None:
+            seen.append(sum(parameter.grad is not None for parameter in model.parameters()))
+
+        optimizer.register_step_pre_hook(look)
+        with decentralize(model, optimizer, group=group, topology=PAIRS, bucket_mib=bucket_mib) as training:
+            optimizer.register_step_pre_hook(look)
+            take_steps(training, range(STEPS))
+        return seen, flat(model)
+
+    results = run_ranks(N, rank)
+    assert all(seen == [len([*network().parameters()])] * 2 * STEPS for seen, _ in results)
+    torch.testing.assert_close(torch.stack([trained for _, trained in results]), by_hand(Loop(), PAIRS, STEPS))
 
 
 # ---- mixed precision with a scaler --------------------------------------------------------------------------

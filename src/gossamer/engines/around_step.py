@@ -1,7 +1,8 @@
 """Hooks an algorithm around the step of a torch optimizer. Both synchronous engines stand on this."""
 
-from collections.abc import Callable, Mapping
-from types import TracebackType
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -53,7 +54,8 @@ class AroundStep:
         self.schedule = schedule.per_round(algorithm.mixes_every)
         self.probes: list[Probe] = []
         self._grads_put_aside: dict[nn.Parameter, Tensor | None] = {}
-        self._depth = 0
+        self._outermost: FrameType | None = None
+        """Where the user's `step` was called; one that raised has left the stack, so nothing need be reset."""
         self.num_steps = 0
         self._num_stepped = sum(len(param_group["params"]) for param_group in optimizer.param_groups)
         self.tensor_names = tuple(name for replica in replicas for name in replica.names)
@@ -73,14 +75,11 @@ class AroundStep:
             param_group["lr"] = lr
 
     def _before(self, optimizer: Optimizer, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        self._depth += 1
-        if self._depth > 1:  # an optimizer whose step calls that of its parent class: torch runs the hooks of both
-            return
-        try:
-            self._before_step(arguments, keywords)
-        except BaseException:
-            self._depth = 0
-            raise
+        caller = sys._getframe(1)
+        if self._outermost is not None and self._outermost in _frames_from(caller):
+            return  # an optimizer whose step calls that of its parent class: torch runs the hooks of both
+        self._outermost = caller
+        self._before_step(arguments, keywords)
 
     @torch.no_grad()
     def _before_step(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -96,15 +95,15 @@ class AroundStep:
             )
         self._check_parameters()
         mix = self.mixer.at(self.schedule(self.num_steps))
-        if len(self.replicas) > 1 and self.algorithm.overlaps:
+        if len(self.replicas) > 1 and self.algorithm.overlaps and self._is_last_hook:
             self._step_one_by_one(mix)
             return
         for replica in self.replicas:
             self.algorithm.before_step(replica, mix)
 
     def _after(self, *_: Any) -> None:
-        self._depth -= 1
-        if self._depth == 0:
+        if sys._getframe(1) is self._outermost:
+            self._outermost = None
             self._after_step()
 
     @torch.no_grad()
@@ -122,6 +121,11 @@ class AroundStep:
         for replica in self.replicas:
             replica.step = self.num_steps
             self.algorithm.after_step(replica, mix)
+
+    @property
+    def _is_last_hook(self) -> bool:
+        """Whether no other of the user's has still to see the gradients of the whole model."""
+        return bool(next(reversed(self.optimizer._optimizer_step_pre_hooks)) == self._hooks[0].id)
 
     def _step_one_by_one(self, mix: Mix) -> None:
         """Step one replica's parameters after the other's: each is on its way while the next is stepped.
@@ -221,3 +225,10 @@ class AroundStep:
             self.close()
         else:  # waiting for neighbours could hide the error behind a timeout
             self.detach()
+
+
+def _frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame and all that it was called from."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

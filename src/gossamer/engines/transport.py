@@ -67,7 +67,6 @@ class Transport:
         self.rank = group.rank()
         self.size = group.size()
         self.wire = wire or Wire()
-        self._exact_wire = Wire()
         self.buffers = Buffers()
         self.host_buffers = Buffers(is_pinned=torch.cuda.is_available())
         self.courier = Courier()
@@ -112,7 +111,7 @@ class Transport:
         self.num_exchanges += 1
         if self.size == 1:
             return Unmixed(values)
-        wire, everybody = self._exact_wire if exact else self.wire, tuple(range(self.size))
+        wire, everybody = Wire() if exact else self.wire, tuple(range(self.size))
         return self._begin(values, lambda sent: GroupMean(self, everybody, sent, wire, is_same_for_all=True))
 
     def _begin(self, values: Tensor, exchange: Callable[[Tensor], ProcessExchange]) -> ProcessExchange:
