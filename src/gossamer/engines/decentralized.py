@@ -330,6 +330,7 @@ class Decentralized(SynchronousEngine):
         culprit = error.rank if isinstance(error, NeighborLost) else self.rank
         self._attendance.fail(culprit, f"{type(error).__name__}: {error}")
         self.transport.blame.put_on(culprit)
+        self.transport.leave_boards()
 
 
 def _random_state() -> dict[str, Any]:

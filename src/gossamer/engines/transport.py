@@ -204,6 +204,10 @@ class Transport:
         for subgroup in self._subgroups.values():
             subgroup.shutdown()
         self._subgroups.clear()
+        self.leave_boards()
+
+    def leave_boards(self) -> None:
+        """Whoever still waits for this rank there sees at once that it will not come."""
         if self.boards is not None:
             self.boards.close()
             self.boards = None
