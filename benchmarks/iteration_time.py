@@ -49,7 +49,7 @@ from side_by_side.summary import OURS, Bar, Spread, Summary, bars, summarize
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 Row = dict[str, Any]
 QUICK = Case(workers=2, model="tiny")
-_WIDTH = 132
+_WIDTH = 140
 """Of tables that go into a file."""
 _NUMBERS = ("workers", "round")
 _PACKAGES = ("gossamer", "torch", "decent-dp", "torchft-nightly")

@@ -19,6 +19,9 @@ from .network import Host, network
 
 _HERE = Path(__file__).parents[1]
 _LAST_WORDS = 2000
+_KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
+"""Memory that was freed stays with the process. Otherwise it is up to the layout of the heap, and so to whoever had the
+turn before, whether the same pages are given back and mapped again in every iteration: up to half of its time."""
 
 
 def rows_of(case: Case, contenders: list[Contender], *, rounds: int, iterations: int) -> Iterator[dict[str, Any]]:
@@ -67,6 +70,7 @@ class _Process:
         paths = [str(_HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {
             **os.environ,
+            **_KEEP_MEMORY,
             "PYTHONPATH": os.pathsep.join(paths),
             "GLOO_SOCKET_IFNAME": self.host.interface,
             "OMP_NUM_THREADS": "1",
