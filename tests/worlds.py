@@ -1,9 +1,10 @@
-"""True processes for tests of kills and of separate memory: forkserver with torch preloaded, never spawn."""
+"""True processes for tests of kills and of separate memory: forkserver with all imports done, never spawn."""
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
@@ -15,13 +16,22 @@ from torch.distributed import ProcessGroup, TCPStore
 
 def in_processes(size: int, work: Callable[[ProcessGroup], Any]) -> dict[int, Any]:
     """Call `work`, a function of a module, in `size` processes; results by rank of those that lived to send one."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed"])
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60))
+    return _results([partial(_in_group, rank, size, store.port, work) for rank in range(size)])
+
+
+def under(environments: list[dict[str, str]], work: Callable[[], Any]) -> dict[int, Any]:
+    """Call `work` in a process for each environment, as launchers set them; nothing else is set up."""
+    return _results([partial(_in_environment, environment, work) for environment in environments])
+
+
+def _results(calls: list[Callable[[], Any]]) -> dict[int, Any]:
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["gossamer.engines", "torch._dynamo"])  # the latter for the first optimizer
     ends = []
-    for rank in range(size):
+    for rank, call in enumerate(calls):
         here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(rank, size, store.port, work, there), daemon=True)
+        process = context.Process(target=_tell, args=(call, there), daemon=True)
         process.start()
         there.close()
         ends.append((rank, here, process))
@@ -33,11 +43,20 @@ def in_processes(size: int, work: Callable[[ProcessGroup], Any]) -> dict[int, An
     return results
 
 
-def _work(rank: int, size: int, port: int, work: Callable[[ProcessGroup], Any], tell: Connection) -> None:
+def _tell(call: Callable[[], Any], there: Connection) -> None:
     torch.set_num_threads(1)
+    there.send(call())
+
+
+def _in_group(rank: int, size: int, port: int, work: Callable[[ProcessGroup], Any]) -> Any:
     store = TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=60))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
-    tell.send(work(dist.group.WORLD))
+    return work(dist.group.WORLD)
+
+
+def _in_environment(environment: dict[str, str], work: Callable[[], Any]) -> Any:
+    os.environ.update(environment)
+    return work()
 
 
 def group_lives(process_group: int) -> bool:

@@ -60,6 +60,8 @@ def decentralize(
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
         rescue: a folder where every rank saves its state when a neighbour is lost.
     """
+    if wire_dtype not in (None, torch.bfloat16, torch.float16, torch.float32, torch.float64):
+        raise ValueError(f"wire_dtype={wire_dtype} cannot be sent and averaged: give torch.bfloat16, or nothing")
     world = join_world(group, local_size=local_size)
     size = world.group.size()
     if isinstance(topology, str):
@@ -68,14 +70,13 @@ def decentralize(
         )
     if isinstance(algorithm, str):
         algorithm = algorithms.build(algorithm)
-    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     return Decentralized(
         model,
         optimizer,
         algorithm=algorithm,
         schedule=topology,
         world=world,
-        wire=Wire(wire_dtype, torch.device("cpu") if on_gpu else None),
+        wire=Wire(wire_dtype),
         bucket_mib=bucket_mib,
         timeout_s=timeout_s,
         rescue=None if rescue is None else Path(rescue),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional as F
+from convolutions import check_convolution
 
 from gossamer import topologies
 from gossamer.engines.stacked_mix import neighbour_table
@@ -30,24 +30,22 @@ from gossamer.engines.kernels.conv import correlate, weight_gradient
     ],
 )
 def test_convolutions(n: int, batch: int, num_c: int, num_q: int, size: int, kernel: int, stride: int) -> None:
-    torch.manual_seed(0)
-    padding = kernel // 2
-    x = torch.randn(batch, n * num_c, size, size)
-    w = torch.randn(n * num_q, num_c, kernel, kernel)
-    y = F.conv2d(x, w, stride=stride, padding=padding, groups=n)
-    dy = torch.randn_like(y)
-    dx, dw, _ = torch.ops.aten.convolution_backward(
-        dy, x, w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], n, [True, True, False]
+    check_convolution(
+        correlate,
+        weight_gradient,
+        n=n,
+        batch=batch,
+        num_c=num_c,
+        num_q=num_q,
+        height=size,
+        width=size,
+        kernel=kernel,
+        stride=stride,
+        padding=kernel // 2,
+        dtype=torch.float32,
+        rtol=1e-4,
+        atol=1e-4,
     )
-    images, slopes = (t.permute(0, 2, 3, 1).contiguous() for t in (x, dy))
-    filters = w.view(n, num_q, num_c, kernel, kernel)
-    ours = correlate(images, filters.permute(0, 3, 4, 2, 1).contiguous(), stride, 1, padding, *y.shape[2:])
-    turned = filters.flip(3, 4).permute(0, 3, 4, 1, 2).contiguous()
-    ours_dx = correlate(slopes, turned, 1, stride, kernel - 1 - padding, size, size)
-    ours_dw = weight_gradient(images, slopes, n, kernel, stride, padding)
-    torch.testing.assert_close(ours.permute(0, 3, 1, 2), y, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(ours_dx.permute(0, 3, 1, 2), dx, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(ours_dw.permute(0, 4, 3, 1, 2).reshape(w.shape), dw, rtol=1e-4, atol=1e-4)
 
 
 class WithConstantLength:

@@ -1,13 +1,14 @@
 """Engines hold the replicas and supply `mix`: stacked on one device, or one process each."""
 
 from ._engine import Engine, Loss
+from .blame import NeighborLost
 from .decentralized import Decentralized
-from .exchange import Wire
 from .memory import OutOfMemory
 from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import CannotStack, StackedGradient
 from .synchronous import SynchronousEngine
-from .transport import NeighborLost, Transport
+from .transport import Transport
+from .wire import Wire
 from .world import World, join_world
 
 __all__ = [

@@ -1,7 +1,8 @@
 """Hooks an algorithm around the step of a torch optimizer. Both synchronous engines stand on this."""
 
-from collections.abc import Callable, Mapping
-from types import TracebackType
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -53,6 +54,8 @@ class AroundStep:
         self.schedule = schedule.per_round(algorithm.mixes_every)
         self.probes: list[Probe] = []
         self._grads_put_aside: dict[nn.Parameter, Tensor | None] = {}
+        self._outermost: FrameType | None = None
+        """Where the user's `step` was called; one that raised has left the stack, so nothing need be reset."""
         self.num_steps = 0
         self._num_stepped = sum(len(param_group["params"]) for param_group in optimizer.param_groups)
         self.tensor_names = tuple(name for replica in replicas for name in replica.names)
@@ -71,23 +74,40 @@ class AroundStep:
         for param_group in self.optimizer.param_groups:
             param_group["lr"] = lr
 
-    @torch.no_grad()
     def _before(self, optimizer: Optimizer, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        caller = sys._getframe(1)
+        if self._outermost is not None and self._outermost in _frames_from(caller):
+            return  # an optimizer whose step calls that of its parent class: torch runs the hooks of both
+        self._outermost = caller
+        self._before_step(arguments, keywords)
+
+    @torch.no_grad()
+    def _before_step(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if any(callable(argument) for argument in (*arguments, *keywords.values())):
             raise ValueError(
                 "optimizer.step(closure) makes its gradients inside the step, where no method can reach them: "
                 "call backward() first, then step() without a closure"
             )
+        if self.algorithm.steps_together and getattr(self.optimizer, "found_inf", None) is not None:
+            raise ValueError(
+                "a GradScaler leaves it to a fused optimizer to unscale and to skip, after the gradients of all "
+                "replicas were averaged: make the optimizer with fused=False"
+            )
         self._check_parameters()
         mix = self.mixer.at(self.schedule(self.num_steps))
-        if len(self.replicas) > 1 and self.algorithm.overlaps:
+        if len(self.replicas) > 1 and self.algorithm.overlaps and self._is_last_hook:
             self._step_one_by_one(mix)
             return
         for replica in self.replicas:
             self.algorithm.before_step(replica, mix)
 
-    @torch.no_grad()
     def _after(self, *_: Any) -> None:
+        if sys._getframe(1) is self._outermost:
+            self._outermost = None
+            self._after_step()
+
+    @torch.no_grad()
+    def _after_step(self) -> None:
         step = self.num_steps
         mix = self.mixer.at(self.schedule(step))
         self.num_steps = step + 1
@@ -102,16 +122,23 @@ class AroundStep:
             replica.step = self.num_steps
             self.algorithm.after_step(replica, mix)
 
+    @property
+    def _is_last_hook(self) -> bool:
+        """Whether no other of the user's has still to see the gradients of the whole model."""
+        return bool(next(reversed(self.optimizer._optimizer_step_pre_hooks)) == self._hooks[0].id)
+
     def _step_one_by_one(self, mix: Mix) -> None:
         """Step one replica's parameters after the other's: each is on its way while the next is stepped.
 
         An optimizer leaves parameters without a gradient alone. So all gradients are put aside, those of one replica
-        come back for a step, and the step that the user has called, which follows, finds none left to use.
+        come back for a step, and the step that the user has called, which follows, finds none left to use. What an
+        optimizer counts in its parameter groups, every part counts from the same number.
         """
         step = type(self.optimizer).step
         step = getattr(step, "__wrapped__", step)  # without the hooks: they are for the user's step
         parameters = [p for replica in self.replicas for p in replica.parameters.values()]
         grads = {parameter: parameter.grad for parameter in parameters}
+        settings = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         for parameter in parameters:
             parameter.grad = None
         for replica in self.replicas:
@@ -119,31 +146,24 @@ class AroundStep:
                 parameter.grad = grads[parameter]
             self.algorithm.before_step(replica, mix)
             step(self.optimizer)
+            for group, setting in zip(self.optimizer.param_groups, settings, strict=True):
+                group.update(setting)
             replica.step = self.num_steps + 1
             self.algorithm.after_step(replica, mix)
             for parameter in replica.parameters.values():
                 grads[parameter], parameter.grad = parameter.grad, None
         self._grads_put_aside = grads
 
-    @torch.no_grad()
     def answer(self) -> None:
-        """Take part in a step of the others without one's own: for a worker that has no more data.
+        """Take part in a step of the others without one's own: for a worker that has no data for it.
 
-        It goes on mixing. Where all replicas take every step together it also steps, with no gradient of its own.
+        An optimizer leaves parameters without a gradient alone, so this is a step that only mixes; where all replicas
+        take every step together, one with a gradient of zero.
         """
         for replica in self.replicas:
             for parameter in replica.parameters.values():
                 parameter.grad = None
-        if self.algorithm.steps_together:
-            self.optimizer.step()
-            return
-        mix = self.mixer.at(self.schedule(self.num_steps))
-        for replica in self.replicas:
-            self.algorithm.before_step(replica, mix)
-        self.num_steps += 1
-        for replica in self.replicas:
-            replica.step = self.num_steps
-            self.algorithm.after_step(replica, mix)
+        self.optimizer.step()
 
     def _check_parameters(self) -> None:
         """A parameter that has left its flat buffer, or came later, would be trained but never mixed: say so."""
@@ -186,10 +206,14 @@ class AroundStep:
 
     def close(self) -> None:
         """Take the hooks off; exchanges under way are waited for, so that no neighbour is left alone."""
-        for hook in self._hooks:
-            hook.remove()
+        self.detach()
         for replica in self.replicas:
             replica.finish_pending()
+
+    def detach(self) -> None:
+        """Take the hooks off, and wait for nobody."""
+        for hook in self._hooks:
+            hook.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -200,5 +224,11 @@ class AroundStep:
         if error is None:
             self.close()
         else:  # waiting for neighbours could hide the error behind a timeout
-            for hook in self._hooks:
-                hook.remove()
+            self.detach()
+
+
+def _frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frame and all that it was called from."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

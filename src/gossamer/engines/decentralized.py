@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.optim import Optimizer
 
@@ -17,9 +17,9 @@ from gossamer.algorithms import Algorithm
 from gossamer.topologies import Schedule
 
 from .attendance import Attendance
-from .exchange import Wire
+from .blame import NeighborLost
 from .synchronous import SynchronousEngine
-from .transport import NeighborLost
+from .wire import Wire
 from .world import World
 
 
@@ -32,8 +32,8 @@ class ScalarWriter(Protocol):
 class Decentralized(SynchronousEngine):
     """Between its beginning and `close`, each `optimizer.step()` of the user's loop also averages with neighbours.
 
-    As a context manager it closes itself. All that says "all ranks" has to be called by all of them, between the same
-    steps.
+    As a context manager it closes itself. All that says "all ranks" has to be called by all of them, in the same order;
+    a rank that has made fewer steps by then first takes part in those of the others, without a gradient of its own.
     """
 
     def __init__(
@@ -49,10 +49,11 @@ class Decentralized(SynchronousEngine):
         timeout_s: float | None = None,
         rescue: Path | None = None,
     ) -> None:
-        self._world = world
         self._rescue = rescue
         self._is_averaged = False
-        self._is_left = False
+        self._is_rescued = False
+        self._is_closed = False
+        self._first_step = 0
         self._started = time.monotonic()
         super().__init__(
             model,
@@ -78,19 +79,57 @@ class Decentralized(SynchronousEngine):
 
     # ---- around the step --------------------------------------------------------------------------------
 
-    def _before(self, optimizer: Optimizer, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def _before_step(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self._is_averaged:
             raise ValueError(
                 "optimizer.step() inside averaged(): the model holds the average of all replicas there, and gets its "
                 "own parameters back at the end; train outside of it"
             )
-        self._attendance.reach(self.num_steps + 1)
+        self._check_unchanged()
+        self._attendance.reach(self._num_taken + 1)
         with self._rescuing():
-            super()._before(optimizer, arguments, keywords)
+            super()._before_step(arguments, keywords)
 
-    def _after(self, *hooked: Any) -> None:
+    def _after_step(self) -> None:
         with self._rescuing():
-            super()._after(*hooked)
+            super()._after_step()
+        for replica in self.replicas:
+            replica.watch()
+
+    def _check_unchanged(self) -> None:
+        """A change while an exchange is under way reaches neighbours or not, and is gone when the result arrives."""
+        changed = [name for replica in self.replicas if replica.pending for name in replica.changed()]
+        if changed:
+            raise ValueError(
+                f"parameter {changed[0]!r} was changed after the last step, while it was being averaged with those of "
+                "neighbours: call settle() before the change, or take an algorithm that does not overlap ('d-psgd')"
+            )
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Wait for the average with the neighbours that is under way, and take it in. All ranks.
+
+        Until the next step nobody reads the parameters then, and they may be changed.
+        """
+        with self._rescuing():
+            self._meet("settle()")
+            mix = self.mixer.at(self.schedule(self.num_steps))
+            for replica in self.replicas:
+                if replica.pending:
+                    self.algorithm.before_step(replica, mix)
+
+    @property
+    def _num_taken(self) -> int:
+        """Steps since the start, whatever was loaded meanwhile: those that neighbours have taken part in."""
+        return self.num_steps - self._first_step
+
+    def _meet(self, at: str) -> None:
+        """Come together with all ranks, after as many steps; whoever is there first answers the others' steps."""
+        self._attendance.reach(self._num_taken)
+        furthest = self._attendance.meet(at, self.answer, self.transport.timeout_s)
+        if furthest is not None and self.algorithm.steps_together:
+            for replica in self.replicas:  # those who answered do not know a learning rate that has changed since
+                self.transport.broadcast(replica.params, source=furthest)
 
     @contextmanager
     def _rescuing(self) -> Iterator[None]:
@@ -98,7 +137,9 @@ class Decentralized(SynchronousEngine):
         try:
             yield
         except NeighborLost as lost:
-            if self._rescue is not None:
+            self._give_up(lost)
+            if self._rescue is not None and not self._is_rescued:
+                self._is_rescued = True
                 path = self._write(self._rescue, self._own_state())
                 lost.add_note(f"the state of rank {self.rank} after step {self.num_steps} is in {path}")
             raise
@@ -112,32 +153,41 @@ class Decentralized(SynchronousEngine):
 
         All ranks. Afterwards it has its own parameters back, and the training goes on as if nothing had been.
         """
-        for replica in self.replicas:
-            replica.finish_pending()  # neighbours may still be reading the parameters
-        tensors = [replica.params for replica in self.replicas]
-        tensors += [buffer for buffer in self.buffers().values() if buffer.is_floating_point()]
-        own = [tensor.clone() for tensor in tensors]
-        for tensor in tensors:
-            self.transport.start_mean(tensor, exact=True).wait(tensor)
-        self._is_averaged = True
-        try:
-            with torch.enable_grad() if torch.is_grad_enabled() else torch.no_grad():
+        with self._rescuing():
+            self._meet("averaged()")
+            for replica in self.replicas:
+                replica.finish_pending()  # neighbours may still be reading the parameters
+            tensors = [*(replica.params for replica in self.replicas), *self.buffers().values()]
+            own = [tensor.clone() for tensor in tensors]
+            was_averaged, self._is_averaged = self._is_averaged, True
+            try:
+                for tensor in tensors:
+                    if tensor.is_floating_point():
+                        tensor.copy_(self._mean(tensor))
                 yield self.model
-        finally:
-            self._is_averaged = False
-            with torch.no_grad():
+            finally:
+                self._is_averaged = was_averaged
                 for tensor, values in zip(tensors, own, strict=True):
                     tensor.copy_(values)
 
-    @torch.no_grad()
+    def _mean(self, values: Tensor) -> Tensor:
+        """Over all ranks, and not in half precision, where sums lose what the values have."""
+        return self.transport.start_mean(values if values.itemsize > 2 else values.float(), exact=True).wait()
+
     def consensus_distance(self) -> float:
         """How far the replicas are apart, (1/n) Σ‖xᵢ − x̄‖² / ‖x̄‖², over all trained parameters. All ranks."""
+        with self._rescuing():
+            self._meet("consensus_distance()")
+            return self._consensus_distance()
+
+    @torch.no_grad()
+    def _consensus_distance(self) -> float:
         spread, norm = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
         for replica in self.replicas:
-            mean = self.transport.start_mean(replica.params, exact=True).wait()
-            spread += (replica.params - mean).double().square().sum().cpu()
-            norm += mean.double().square().sum().cpu()
-        spread = self.transport.start_mean(spread.reshape(1), exact=True).wait().squeeze()
+            mean = self._mean(replica.params).double()
+            spread += (replica.params - mean).square().sum().cpu()
+            norm += mean.square().sum().cpu()
+        spread = self._mean(spread.reshape(1)).squeeze()
         return float(spread / norm) if spread > 0 else 0.0
 
     # ---- figures ----------------------------------------------------------------------------------------
@@ -163,7 +213,7 @@ class Decentralized(SynchronousEngine):
         def report(step: int) -> None:
             if (step + 1) % every:
                 return
-            figures = self.metrics() | {"consensus_distance": self.consensus_distance()}
+            figures = self.metrics() | {"consensus_distance": self._consensus_distance()}
             if writer is not None:
                 for name in ("consensus_distance", "waited_s", "bytes_sent"):
                     writer.add_scalar(f"gossamer/{name}", figures[name], step + 1)
@@ -184,25 +234,63 @@ class Decentralized(SynchronousEngine):
             raise ValueError(
                 f"there is no {path.name} in {folder}"
                 + (f", only {', '.join(there[:4])} …" if there else "")
-                + ": give the folder that save() has filled, and start as many workers as then"
+                + ": give the folder that save() has filled, and start as many workers as then; where a rank was lost, "
+                "copy the file of another"
             )
         self.load_state_dict(torch.load(path, map_location="cpu", weights_only=False))
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"random": _random_state()}
+        self._refuse_averaged("save()")
+        with self._rescuing():
+            self._meet("save()")
+            return self._state()
 
+    @torch.no_grad()
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        super().load_state_dict(saved)
-        self._attendance.reach(self.num_steps)
+        self._refuse_averaged("load()")
+        self._check_parts(saved)
+        before = self.num_steps
+        with self._rescuing():
+            self._meet("load()")
+            super().load_state_dict(saved)
+            self._go_on_from_the_same_step()
+        self._first_step += self.num_steps - before
+        for name, parameter in self.untrained().items():
+            parameter.copy_(saved["untrained"][name])
         torch.set_rng_state(saved["random"]["cpu"])
         if saved["random"]["cuda"] and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(saved["random"]["cuda"])
+
+    def _state(self) -> dict[str, Any]:
+        return super().state_dict() | {"untrained": self.untrained(), "random": _random_state()}
+
+    def _go_on_from_the_same_step(self) -> None:
+        """What was rescued stopped where each rank was; the schedule needs them at one place."""
+        self.num_steps = int(self.transport.gather(torch.tensor([self.num_steps])).max())
+        for replica in self.replicas:
+            replica.step = self.num_steps
 
     def _own_state(self) -> dict[str, Any]:
         """Without what was under way to and from neighbours: it will not arrive any more."""
         for replica in self.replicas:
             replica.pending.clear()
-        return self.state_dict()
+        return self._state()
+
+    def _refuse_averaged(self, what: str) -> None:
+        if self._is_averaged:
+            raise ValueError(
+                f"{what} inside averaged(): each rank saves and loads its own parameters, which are put aside there; "
+                f"call {what} outside, and model.state_dict() for the average"
+            )
+
+    def _check_parts(self, saved: dict[str, Any]) -> None:
+        here = [len(replica.params) for replica in self.replicas]
+        there = [len(replica["params"]) for replica in saved["replicas"]]
+        if here != there:
+            raise ValueError(
+                f"the saved model has parts of {there} parameters and this one of {here}: load into the same model, "
+                "with the same optimizer and bucket_mib"
+            )
 
     @property
     def _file_name(self) -> str:
@@ -218,23 +306,31 @@ class Decentralized(SynchronousEngine):
 
     def close(self) -> None:
         """Stop averaging; a worker with fewer steps than others first answers until all are done. All ranks."""
-        if self._is_left:
+        if self._is_closed:
             return
-        self._is_left = True
+        self._is_closed = True
         try:
-            self._attendance.answer_until_all_left(self.answer, self.transport.timeout_s)
-        except TimeoutError as error:
-            raise NeighborLost(-1, f"{error}: look at their logs") from error
-        super().close()
-        self._world.close()
+            with self._rescuing():
+                self._meet("close()")
+                super().close()
+        finally:
+            self.detach()
+            self._attendance.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._is_left = True
-            self._attendance.close()
+            self._is_closed = True
+            self._give_up(error)
         super().__exit__(kind, error, trace)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Tell those who wait for this rank, at a meeting or in an exchange, whom to look at."""
+        culprit = error.rank if isinstance(error, NeighborLost) else self.rank
+        self._attendance.fail(culprit, f"{type(error).__name__}: {error}")
+        self.transport.blame.put_on(culprit)
+        self.transport.leave_boards()
 
 
 def _random_state() -> dict[str, Any]:

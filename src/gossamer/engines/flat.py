@@ -47,6 +47,7 @@ class FlatReplica:
             view.copy_(parameter.data)
             parameter.data = view
         self._addresses = {name: parameter.data_ptr() for name, parameter in self.parameters.items()}
+        self.watch()
         self._grads: Tensor | None = None
         self._grad_views: list[Tensor] = []
 
@@ -69,12 +70,21 @@ class FlatReplica:
                 view.zero_()
             elif parameter.grad is not view:
                 view.copy_(parameter.grad)
-            parameter.grad = view
+            if parameter.requires_grad:  # a frozen one must not decay
+                parameter.grad = view
         return self._grads
 
     def moved(self) -> list[str]:
         """The parameters that no longer lie where they were put."""
         return [name for name, p in self.parameters.items() if p.data_ptr() != self._addresses[name]]
+
+    def watch(self) -> None:
+        """From here on `changed` tells which parameters were written to; writing to the buffer does not count."""
+        self._versions = [parameter._version for parameter in self.parameters.values()]
+
+    def changed(self) -> list[str]:
+        versions = zip(self.parameters.items(), self._versions, strict=True)
+        return [name for (name, parameter), version in versions if parameter._version != version]
 
     def _views(self, flat: Tensor) -> list[Tensor]:
         return [
@@ -95,6 +105,7 @@ class FlatReplica:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
+        self.finish_pending()  # neighbours may still be reading the parameters
         device = self.params.device
         self.step = saved["step"]
         self.params.copy_(saved["params"])
@@ -121,6 +132,11 @@ def flatten(parameters: Mapping[str, torch.nn.Parameter], *, bucket_bytes: float
     by_kind: dict[tuple[torch.dtype, torch.device], list[dict[str, torch.nn.Parameter]]] = {}
     once = {id(parameter): (name, parameter) for name, parameter in parameters.items()}
     for name, parameter in once.values():
+        if parameter.is_complex():
+            raise ValueError(
+                f"parameter {name!r} is {parameter.dtype}, but replicas exchange real numbers: keep torch.view_as_real "
+                "of it as the parameter"
+            )
         buckets = by_kind.setdefault((parameter.dtype, parameter.device), [{}])
         if bucket_bytes is not None and buckets[-1]:
             size = sum(p.nbytes for p in buckets[-1].values()) + parameter.nbytes

@@ -11,9 +11,10 @@ from gossamer.topologies import Mixing, Schedule
 
 from ._engine import Loss, evaluating
 from .around_step import AroundStep
-from .exchange import GroupMean, PairwiseExchange, WindowMean, Wire
-from .flat import Arrived, flatten
+from .exchange import ProcessExchange, Unmixed
+from .flat import flatten
 from .transport import Transport
+from .wire import Wire
 
 
 class ProcessMix:
@@ -38,7 +39,7 @@ class BoundProcessMix:
     def __call__(self, values: Tensor) -> Tensor:
         return self.start(values).wait()
 
-    def start(self, values: Tensor) -> Arrived | PairwiseExchange | WindowMean | GroupMean:
+    def start(self, values: Tensor) -> Unmixed | ProcessExchange:
         exchange = self._parent.transport.start(self._mixing, values)
         self._parent.bytes_sent += exchange.bytes_sent
         return exchange
@@ -87,14 +88,19 @@ class SynchronousEngine(AroundStep):
             schedule=schedule,
             mixer=ProcessMix(self.transport),
         )
+        self.transport.open_boards(replica.params for replica in self.replicas)
         self._start_equal()
 
     @torch.no_grad()
     def _start_equal(self) -> None:
-        trained = {id(parameter) for replica in self.replicas for parameter in replica.parameters.values()}
-        untrained = [p for p in self.model.parameters() if id(p) not in trained]
-        for tensor in (*(replica.params for replica in self.replicas), *untrained, *self.model.buffers()):
+        params = (replica.params for replica in self.replicas)
+        for tensor in (*params, *self.untrained().values(), *self.model.buffers()):
             self.transport.broadcast(tensor)
+
+    def untrained(self) -> dict[str, nn.Parameter]:
+        """The model's parameters that the optimizer does not step, by name."""
+        trained = {id(parameter) for replica in self.replicas for parameter in replica.parameters.values()}
+        return {name: p for name, p in self.model.named_parameters() if id(p) not in trained}
 
     @property
     def num_replicas(self) -> int:

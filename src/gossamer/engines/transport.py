@@ -1,39 +1,54 @@
 """The only file that sends: exchanges between the processes of a group that was handed in."""
 
-import json
-import re
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Work  # type: ignore[attr-defined]
+from torch.distributed import (  # type: ignore[attr-defined]
+    AllreduceOptions,
+    PrefixStore,
+    ProcessGroup,
+    ProcessGroupGloo,
+    Work,
+)
 
 from gossamer.topologies import Mixing
 
-from .exchange import GroupMean, PairwiseExchange, WindowMean, Wire
-from .flat import Arrived
+from .blame import Blame
+from .board import Boards, aligned
+from .courier import Courier, at_once
+from .exchange import BoardExchange, GroupMean, NeighborSum, PairwiseExchange, ProcessExchange, Unmixed, WindowMean
 from .patience import Patience
+from .staging import Staged, Streamed
+from .wire import Buffers, Wire
 
 T = TypeVar("T")
 
-_LOST = re.compile("timed out|timeout|connection|closed|peer|broken pipe|reset", re.IGNORECASE)
-"""What gloo says when it cannot reach somebody."""
 _TAGS = 64
 """Messages of one exchange from one rank to another, at most."""
-_GRACE_S = 2.0
-"""How long a failing rank listens for word from the others before it blames one of them."""
+_AT_ONCE = 2
+"""Neighbours whose models are received at a time, each in a buffer of its own; more are taken in one by one."""
+_READ_AT_MOST = 8
+"""Neighbours on its host whose models a worker reads one by one; where there are more, sums of some are cheaper."""
 
 
-class NeighborLost(RuntimeError):
-    """A worker died or fell silent; `rank` is the one to look at."""
+@dataclass(frozen=True)
+class Messages:
+    """On their way to and from some peers."""
 
-    def __init__(self, rank: int, message: str) -> None:
-        super().__init__(message)
-        self.rank = rank
+    transport: "Transport"
+    works: list[tuple[int, Work]]
+    on_gpu: bool = False
+
+    def wait(self) -> None:
+        for peer, work in self.works:
+            self.transport.wait_for(work, peer, on_gpu=self.on_gpu)
 
 
 class Transport:
@@ -52,15 +67,23 @@ class Transport:
         self.rank = group.rank()
         self.size = group.size()
         self.wire = wire or Wire()
-        self._exact_wire = Wire(device=self.wire.device)
+        self.buffers = Buffers()
+        self.host_buffers = Buffers(is_pinned=torch.cuda.is_available())
+        self.courier = Courier()
         self.waited_s = 0.0
-        self._num_exchanges = 0
-        self._subgroups: dict[tuple[int, ...], ProcessGroupGloo] = {}
+        self.num_exchanges = 0
+        self.boards: Boards | None = None
+        self.under_way: dict[int, int] = {}
+        """Bytes of the exchanges that have begun and are not awaited yet, by their number."""
+        self._streams: dict[torch.device, Any] = {}
+        self._num_gpus: int | None = None
+        self._subgroups: dict[tuple[int, ...], ProcessGroup | ProcessGroupGloo] = {}
         # Several transports may use one group in turn. Each has keys of its own, and since every rank makes
         # them in the same order, the count of a rank's own transports is the same number on all.
         store = group.get_group_store()
         self.serial = store.add(f"gossamer/transports/{self.rank}", 1)
         self._store = PrefixStore(f"gossamer/transport-{self.serial}", store)
+        self.blame = Blame(self._store, self.rank, self.patience)
 
     # ---- exchanges ----------------------------------------------------------------------------------
 
@@ -72,45 +95,104 @@ class Transport:
     def timeout(self) -> timedelta:
         return timedelta(seconds=self.timeout_s)
 
-    def start(self, mixing: Mixing, values: Tensor) -> Arrived | PairwiseExchange | WindowMean | GroupMean:
+    def start(self, mixing: Mixing, values: Tensor) -> Unmixed | ProcessExchange:
         """Begin `sum_j W_ij values_j` by the cheapest way that the mixing allows."""
         if mixing.n != self.size:
             raise ValueError(f"a mixing of {mixing.n} replicas cannot run on {self.size} processes: give it as many")
-        self._num_exchanges += 1
+        self.num_exchanges += 1
         self.patience.stepped()
         members = self._my_group(mixing)
         if members is not None and len(members) == 1:
-            return Arrived(values.clone())
+            return Unmixed(values)
+        return self._begin(values, lambda sent: self._exchange(mixing, members, sent))
+
+    def start_mean(self, values: Tensor, *, exact: bool = False) -> Unmixed | ProcessExchange:
+        """Begin the mean over all ranks, the same on all; `exact` in the values' own type, whatever training sends."""
+        self.num_exchanges += 1
+        if self.size == 1:
+            return Unmixed(values)
+        wire, everybody = Wire() if exact else self.wire, tuple(range(self.size))
+        return self._begin(values, lambda sent: GroupMean(self, everybody, sent, wire, is_same_for_all=True))
+
+    def _begin(self, values: Tensor, exchange: Callable[[Tensor], ProcessExchange]) -> ProcessExchange:
+        if values.is_cpu:
+            under_way = exchange(values)
+        else:
+            beside = Streamed if self._has_nccl(values.device) else Staged
+            under_way = beside(self, values, exchange, self._stream(values.device))
+        self.under_way[self.num_exchanges] = aligned(values.nbytes)
+        under_way.begin()
+        return under_way
+
+    def _exchange(self, mixing: Mixing, members: tuple[int, ...] | None, values: Tensor) -> ProcessExchange:
+        partners = range(self.size) if members is None else members
+        if self._is_on_board(partners, mixing.degree if members is None else len(members) - 1, values):
+            assert self.boards is not None
+            sent = float(mixing.models_sent[self.rank])
+            return BoardExchange(self, self.boards, mixing.row(self.rank), mixing.listeners(self.rank), sent, values)
         if members is not None and len(members) > 2:
             return GroupMean(self, members, values)
         if mixing.window is not None and mixing.window.is_by_doubling and self.wire.dtype is None:
             return WindowMean(self, mixing.window, values)
+        if len(mixing.neighbors(self.rank)) > _AT_ONCE and values.is_cpu:
+            return NeighborSum(self, mixing, values)
         return PairwiseExchange(self, mixing, values)
 
-    def start_mean(self, values: Tensor, *, exact: bool = False) -> Arrived | GroupMean:
-        """Begin the mean over all ranks; `exact` in the values' own type, whatever training sends."""
-        self._num_exchanges += 1
-        if self.size == 1:
-            return Arrived(values.clone())
-        return GroupMean(self, tuple(range(self.size)), values, self._exact_wire if exact else self.wire)
+    def _is_on_board(self, partners: Iterable[int], degree: int, values: Tensor) -> bool:
+        """Whether all who take part do so in shared memory.
+
+        They must all come to the same answer. And whoever waits for room on its board must wait for exchanges only that
+        everybody ends before this one begins: so those under way may take half of it.
+        """
+        return (
+            self.boards is not None
+            and values.is_cpu
+            and degree <= _READ_AT_MOST
+            and self.boards.has(partners)
+            and sum(self.under_way.values()) + aligned(values.nbytes) <= self.boards.capacity / 2
+        )
+
+    def open_boards(self, values: Iterable[Tensor]) -> None:
+        """Let workers of one host exchange such values through memory that they share. All ranks."""
+        if self.size > 1:
+            capacity = 2 * sum(aligned(tensor.nbytes) for tensor in values)
+            self.boards = Boards.meet(PrefixStore("boards", self._store), self.rank, self.size, capacity)
+
+    def _stream(self, device: torch.device) -> Any:
+        """Where values go down to the host and up again, beside the worker's own computation."""
+        if device not in self._streams:
+            self._streams[device] = torch.get_device_module(device).Stream(device)
+        return self._streams[device]
+
+    def _has_nccl(self, device: torch.device) -> bool:
+        """Whether the group sends from GPUs, and each worker has one of its own, as NCCL needs it. All ranks."""
+        if device.type != "cuda" or not _is_nccl(self.group):
+            return False
+        if self._num_gpus is None:
+            self._store.set(f"gpu/{self.rank}", str(torch.cuda.get_device_properties(device).uuid))
+            self._num_gpus = len(set(self._store.multi_get([f"gpu/{rank}" for rank in range(self.size)])))
+        return self._num_gpus == self.size
 
     def gather(self, values: Tensor) -> Tensor:
         """`values` of every rank, `[size, ...]`, on every rank."""
-        self._num_exchanges += 1
-        everybody = [torch.empty_like(values) for _ in range(self.size)]
+        self.num_exchanges += 1
         if self.size == 1:
-            everybody = [values]
-        else:
-            self.wait_all(self.group.allgather([everybody], [values.contiguous()]))
-        return torch.stack(everybody)
+            return values.unsqueeze(0)
+        own = self._sendable(values)
+        everybody = [torch.empty_like(own) for _ in range(self.size)]
+        self.wait_for(self.group.allgather([everybody], [own]), *range(self.size), on_gpu=own.is_cuda)
+        return torch.stack(everybody).to(values.device)
 
-    def broadcast(self, values: Tensor) -> None:
-        """Overwrite `values` with those of rank 0."""
-        self._num_exchanges += 1
+    def broadcast(self, values: Tensor, source: int = 0) -> None:
+        """Overwrite `values` with those of one rank."""
+        self.num_exchanges += 1
         if self.size > 1:
-            copy = values.contiguous()
-            self.wait_all(self.group.broadcast(copy, 0))
+            copy = self._sendable(values)
+            self.wait_for(self.group.broadcast(copy, source), *range(self.size), on_gpu=copy.is_cuda)
             values.copy_(copy)
+
+    def _sendable(self, values: Tensor) -> Tensor:
+        return values.contiguous() if self._has_nccl(values.device) else values.cpu().contiguous()
 
     def _my_group(self, mixing: Mixing) -> tuple[int, ...] | None:
         if mixing.groups is None:
@@ -122,115 +204,100 @@ class Transport:
         for subgroup in self._subgroups.values():
             subgroup.shutdown()
         self._subgroups.clear()
+        self.leave_boards()
+
+    def leave_boards(self) -> None:
+        """Whoever still waits for this rank there sees at once that it will not come."""
+        if self.boards is not None:
+            self.boards.close()
+            self.boards = None
 
     # ---- what exchanges are made of -----------------------------------------------------------------
 
-    @property
-    def tag(self) -> int:
-        """The first of the numbers that tell messages of the current exchange from those of others under way."""
-        return self._num_exchanges % 2**24 * _TAGS
+    def swap(
+        self, incoming: Mapping[int, Tensor], outgoing: Mapping[int, Tensor], exchange: int, message: int = 0
+    ) -> Messages:
+        """Start receiving from some ranks, and sending to some, as part of an exchange that is known by its number."""
+        tag = exchange % 2**24 * _TAGS + message
+        if any(values.is_cuda for values in (*incoming.values(), *outgoing.values())):
+            return self._swap_on_gpu(incoming, outgoing)
+        receiving = [
+            (source, self._attempt(lambda: self.group.recv([into], source, tag), source))  # noqa: B023
+            for source, into in incoming.items()
+        ]
+        sending = [
+            (to, self._attempt(lambda: self.group.send([values], to, tag), to))  # noqa: B023
+            for to, values in outgoing.items()
+        ]
+        return Messages(self, receiving + sending)
 
-    def send(self, values: Tensor, to: int, tag: int) -> Work:
-        """Start sending to a rank."""
-        return self._attempt(lambda: self.group.send([values], to, tag), to)
+    def _swap_on_gpu(self, incoming: Mapping[int, Tensor], outgoing: Mapping[int, Tensor]) -> Messages:
+        """In one batch: NCCL takes no notice of tags, and each message by itself would wait for the one before it."""
+        batch = [
+            dist.P2POp(operation, values, group=self.group, group_peer=peer)
+            for operation, messages in ((dist.irecv, incoming), (dist.isend, outgoing))
+            for peer, values in messages.items()
+        ]
+        peers = (*incoming, *outgoing)
+        works = self._attempt(lambda: dist.batch_isend_irecv(batch), *peers)
+        return Messages(self, [(peers[0], work) for work in works], on_gpu=True)
 
-    def receive(self, values: Tensor, source: int, tag: int) -> Work:
-        """Start receiving from a rank."""
-        return self._attempt(lambda: self.group.recv([values], source, tag), source)
+    def all_reduce(self, values: Tensor, members: tuple[int, ...]) -> Work:
+        """Start summing up over some ranks, in place."""
+        options = AllreduceOptions()
+        options.timeout = self.timeout  # of the group it would be what was right when the group was made
+        work: Work = self.subgroup(members, values.device).allreduce([values], options)  # type: ignore[union-attr] # not in the stubs of gloo
+        return work
 
-    def subgroup(self, members: tuple[int, ...]) -> ProcessGroup | ProcessGroupGloo:
+    def subgroup(self, members: tuple[int, ...], device: torch.device) -> ProcessGroup | ProcessGroupGloo:
         """A process group of some ranks. Only they take part in making it; it is made once."""
         if len(members) == self.size:
             return self.group
         if members not in self._subgroups:
-            store = PrefixStore(f"group/{'-'.join(map(str, members))}", self._store)
-            self._subgroups[members] = self._attempt(
-                lambda: ProcessGroupGloo(store, members.index(self.rank), len(members), self.timeout),
-                *members,
-            )
+            make = self._nccl_group if device.type == "cuda" else self._gloo_group
+            self._subgroups[members] = self._attempt(lambda: make(members), *members)
         return self._subgroups[members]
 
-    def wait_for(self, work: Work, peer: int) -> None:
-        """Wait for an operation with one peer."""
-        self._attempt(lambda: self._timed(work), peer)
+    def _gloo_group(self, members: tuple[int, ...]) -> ProcessGroupGloo:
+        store = PrefixStore(f"group/{'-'.join(map(str, members))}", self._store)
+        return ProcessGroupGloo(store, members.index(self.rank), len(members), self.timeout)
 
-    def wait_all(self, work: Work, members: Iterable[int] | None = None) -> None:
-        """Wait for a collective of some ranks, or of all."""
-        self._attempt(lambda: self._timed(work), *(range(self.size) if members is None else members))
+    def _nccl_group(self, members: tuple[int, ...]) -> ProcessGroup:
+        ranks = [dist.get_global_rank(self.group, member) for member in members]
+        group: ProcessGroup = dist.new_group(ranks, backend="nccl", use_local_synchronization=True)
+        return group
 
-    def _timed(self, work: Work) -> None:
-        started = time.monotonic()
-        work.wait(self.timeout)
-        waited_s = time.monotonic() - started
-        self.patience.waited(waited_s)
-        self.waited_s += waited_s
+    def carry_on(self, errand: Callable[[], T], values: Tensor) -> "Future[T]":
+        """What an exchange of these values still has to do: for the courier; but at once where only a stream waits."""
+        return self.courier.send(errand) if values.is_cpu else at_once(errand)
 
-    # ---- when it fails ------------------------------------------------------------------------------
+    def wait_for(self, work: Work, *peers: int, on_gpu: bool = False) -> None:
+        """Wait for an operation with one peer or several; on a GPU, only its stream does."""
+        self.wait_on(work.wait if on_gpu else lambda: work.wait(self.timeout), *peers)
+
+    def wait_on(self, operation: Callable[[], T], *peers: int) -> T:
+        """The result of something that waits for peers; if it fails, one of them is to blame."""
+        return self._attempt(lambda: self._waiting(operation), *peers)
 
     def _attempt(self, operation: Callable[[], T], *peers: int) -> T:
+        return self.blame.attempt(operation, peers, lambda: f"exchange {self.num_exchanges}")
+
+    def wait_until(self, done: "Future[T]") -> T:
+        """Wait for an errand of the courier."""
+        return self._waiting(done.result)
+
+    def _waiting(self, wait: Callable[[], T]) -> T:
         started = time.monotonic()
-        try:
-            return operation()
-        except RuntimeError as error:
-            if not _LOST.search(str(error)):  # a mistake of ours (a dtype, a device), not a lost neighbour
-                raise
-            self._give_up(peers, time.monotonic() - started, error)
+        result = wait()
+        waited_s = time.monotonic() - started
+        self.patience.waited(waited_s)
+        if not self.courier.is_me:  # the worker goes on computing meanwhile
+            self.waited_s += waited_s
+        return result
 
-    def _give_up(self, peers: tuple[int, ...], waited_s: float, error: Exception) -> NoReturn:
-        """Find out who is at fault, leave word of it for the others, and raise.
 
-        A rank that gives up closes its connections, which its neighbours then see break. They must not blame
-        it: so whoever fails leaves a note that names the culprit, and looks for notes of its peers first.
-        """
-        others = [peer for peer in peers if peer != self.rank]
-        self._leave_note("present", self.rank)
-        culprit, told_by = self._find_culprit(others)
-        self._leave_note("culprit", culprit)
-        if culprit == self.rank:
-            raise NeighborLost(
-                told_by, f"rank {told_by} gave this rank, {self.rank}, up: it had not heard from it in time"
-            ) from error
-        how = (
-            f"rank {told_by} reports that rank {culprit} is lost"
-            if told_by != self.rank
-            else f"rank {culprit} has been silent for the timeout of {self.timeout_s:g} s"
-            if waited_s >= 0.9 * self.timeout_s
-            else f"rank {culprit} closed its connection {waited_s:.1f} s into the wait (timeout {self.timeout_s:g} s)"
-        )
-        raise NeighborLost(
-            culprit,
-            f"{how}: exchange {self._num_exchanges} of rank {self.rank} cannot complete; look at the log of rank "
-            f"{culprit}, or give a longer timeout if it is only slow",
-        ) from error
-
-    def _find_culprit(self, others: list[int]) -> tuple[int, int]:
-        """(the rank at fault, who says so).
-
-        Whoever has given up too leaves a note, so the one at fault is among those that leave none. A single one
-        of them is named after the grace time; as long as there are several, some may only be late to the exchange and
-        will yet fail and leave their note. Those who left a note are asked whom they blame.
-        """
-        started = time.monotonic()
-        while True:
-            waited_s = time.monotonic() - started
-            for peer in others:
-                culprit = self._read_note("culprit", peer)
-                if culprit is not None:
-                    return culprit, peer
-            silent = [peer for peer in others if self._read_note("present", peer) is None]
-            if len(silent) == 1 and waited_s > _GRACE_S:
-                return silent[0], self.rank
-            if waited_s > max(self.timeout_s, 2 * _GRACE_S):
-                return (silent or others)[0], self.rank
-            time.sleep(0.02)
-
-    def _leave_note(self, kind: str, value: int) -> None:
-        with suppress(RuntimeError):  # the store went down with the rank that hosts it: nobody can read the note
-            self._store.set(f"{kind}/{self.rank}", json.dumps(value))
-
-    def _read_note(self, kind: str, rank: int) -> int | None:
-        key = f"{kind}/{rank}"
-        try:
-            return int(json.loads(self._store.get(key))) if self._store.check([key]) else None
-        except RuntimeError:
-            return None
+def _is_nccl(group: ProcessGroup) -> bool:
+    try:
+        return group._get_backend(torch.device("cuda")).name() == "nccl"
+    except RuntimeError:  # it has none for GPUs
+        return False

@@ -1,5 +1,6 @@
 """The processes of a training: those a launcher has started, those of a group that is there, or this one alone."""
 
+import atexit
 import os
 import re
 from dataclasses import dataclass
@@ -17,48 +18,56 @@ class World:
 
     group: ProcessGroup
     local_size: int
-    is_ours: bool
-    """Whether it was made here, and is to be closed here."""
-
-    def close(self) -> None:
-        if self.is_ours and dist.is_initialized():
-            dist.destroy_process_group()
 
 
 def join_world(group: ProcessGroup | None = None, *, local_size: int | None = None) -> World:
     """The group that is given; that of `torch.distributed`, where a launcher or the user has made one; one made from
-    what `torchrun` or Slurm's `srun` has put into the environment; or a world of this process alone.
+    what `torchrun` or Slurm's `srun` has put into the environment, for as long as the process lives; or a world of this
+    process alone.
     """
-    is_ours = False
     if group is None and not dist.is_initialized():
-        is_ours = _init_from(os.environ)
+        _init_from(os.environ)
     if group is None:
         group = dist.group.WORLD if dist.is_initialized() else _alone()
     assert group is not None
+    if torch.device("cpu") not in group._device_types:  # NCCL alone: what lies on the CPU is exchanged too
+        ranks = dist.get_process_group_ranks(group)
+        group = dist.new_group(ranks, backend=_backend(), use_local_synchronization=True)
+    assert group is not None
     if local_size is None:
-        local_size = _local_size(os.environ, group.size())
+        return World(group=group, local_size=_local_size(os.environ, group.size()))
     if local_size < 1 or group.size() % local_size:
         raise ValueError(
             f"local_size={local_size} does not divide the {group.size()} workers: give the number of workers on each "
             "node, the same on all"
         )
-    return World(group=group, local_size=local_size, is_ours=is_ours)
+    return World(group=group, local_size=local_size)
 
 
-def _init_from(environment: "os._Environ[str] | dict[str, str]") -> bool:
-    """Make torch's default group, if a launcher has said how; whether it has."""
+def _init_from(environment: "os._Environ[str] | dict[str, str]") -> None:
+    """Make torch's default group, if a launcher has said how. It stays to the end of the process, since models are
+    averaged and saved after the training too."""
     if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
-        dist.init_process_group("gloo")
-        return True
-    if {"SLURM_PROCID", "SLURM_NTASKS"} <= environment.keys() and int(environment["SLURM_NTASKS"]) > 1:
+        dist.init_process_group(_backend())
+    elif {"SLURM_PROCID", "SLURM_NTASKS"} <= environment.keys() and int(environment["SLURM_NTASKS"]) > 1:
         dist.init_process_group(
-            "gloo",
+            _backend(),
             init_method=slurm_address(environment),
             rank=int(environment["SLURM_PROCID"]),
             world_size=int(environment["SLURM_NTASKS"]),
         )
-        return True
-    return False
+    else:
+        return
+    atexit.register(_end)
+
+
+def _backend() -> str:
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+
+
+def _end() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def slurm_address(environment: "os._Environ[str] | dict[str, str]") -> str:
@@ -72,7 +81,9 @@ def slurm_address(environment: "os._Environ[str] | dict[str, str]") -> str:
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST")
     if not nodes:
         raise ValueError("Slurm has set SLURM_PROCID but no SLURM_STEP_NODELIST: start the script with srun")
-    first = re.sub(r"\[(\w+)[^\]]*\].*", r"\1", nodes).split(",")[0]
+    whole = re.match(r"(\[[^\]]*\]|[^,\[])*", nodes)  # up to a comma that is not in brackets
+    assert whole is not None
+    first = re.sub(r"\[(\w+)[^\]]*\]", r"\1", whole[0])
     host = environment.get("MASTER_ADDR", first)
     job = int(environment.get("SLURM_JOB_ID", "0"))
     port = environment.get("MASTER_PORT", str(_SLURM_PORTS[job % len(_SLURM_PORTS)]))

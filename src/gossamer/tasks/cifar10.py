@@ -1,7 +1,8 @@
 """CIFAR-10: 60,000 photographs of 32 x 32 pixels in ten classes (Krizhevsky 2009), in its Python files."""
 
 import pickle
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ._folder import data_folder, first_file
-from ._images import cut_normalised, normalised, one_of
-from ._task import Dataset
+from ._images import NUM_DRAWS, cut_normalised, normalised, one_of
+from ._optimizers import sgd
+from ._task import Dataset, Task, top1
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 _MAX_SHIFT = 4
@@ -47,6 +50,37 @@ def prepare(images: Tensor, draws: Tensor | None) -> Tensor:
         return normalised(images, MEAN, STD)
     top, left = (one_of(2 * _MAX_SHIFT + 1, draws[..., :2]) - _MAX_SHIFT).unbind(-1)
     return cut_normalised(images, top, left, draws[..., 2] < 0.5, size=32, mean=MEAN, std=STD)
+
+
+def photographs(
+    name: str,
+    summary: str,
+    model: Callable[[], nn.Module],
+    *,
+    lr: float,
+    good: float,
+    weight_decay: float = 1e-4,
+) -> Task:
+    """The task of a model that tells the classes apart."""
+    return Task(
+        name=name,
+        summary=summary,
+        load=partial(load, task=name),
+        needs_data=True,
+        model=model,
+        prepare=prepare,
+        num_draws=NUM_DRAWS,
+        loss=F.cross_entropy,
+        correct=top1,
+        optimizer=partial(sgd, weight_decay=weight_decay),
+        lr=lr,
+        lr_batch=128,
+        batch_size=32,
+        epochs=60,
+        warmup_epochs=5,
+        good=good,
+        half=True,
+    )
 
 
 def _join(folder: Path, names: tuple[str, ...], num_each: int) -> tuple[Tensor, Tensor]:

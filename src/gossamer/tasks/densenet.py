@@ -1,15 +1,10 @@
 """DenseNet-BC on CIFAR-10 (Huang et al., "Densely connected convolutional networks", 2017)."""
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from . import cifar10
-from ._images import NUM_DRAWS
-from ._optimizers import sgd
-from ._task import Task, top1
+from .cifar10 import photographs
 from .resnet import start_convolutions
 
 
@@ -66,22 +61,6 @@ class DenseNet(nn.Module):
         return said
 
 
-DENSENET100 = Task(
-    name="densenet100",
-    summary="DenseNet-BC, 100 layers, growth 12, on CIFAR-10, 0.77 M parameters",
-    load=partial(cifar10.load, task="densenet100"),
-    needs_data=True,
-    model=DenseNet,
-    prepare=cifar10.prepare,
-    num_draws=NUM_DRAWS,
-    loss=F.cross_entropy,
-    correct=top1,
-    optimizer=partial(sgd, weight_decay=1e-4),
-    lr=0.15,
-    lr_batch=128,
-    batch_size=32,
-    epochs=60,
-    warmup_epochs=5,
-    good=0.92,
-    half=True,
+DENSENET100 = photographs(
+    "densenet100", "DenseNet-BC, 100 layers, growth 12, on CIFAR-10, 0.77 M parameters", DenseNet, lr=0.15, good=0.92
 )

@@ -6,10 +6,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from . import cifar10
-from ._images import NUM_DRAWS
-from ._optimizers import sgd
-from ._task import Task, top1
+from .cifar10 import photographs
 
 Norm = Callable[[int], nn.Module]
 
@@ -75,29 +72,13 @@ def start_convolutions(net: nn.Module) -> None:
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-def _task(name: str, summary: str, norm: Norm, good: float) -> Task:
-    return Task(
-        name=name,
-        summary=summary,
-        load=partial(cifar10.load, task=name),
-        needs_data=True,
-        model=partial(ResNet, norm=norm),
-        prepare=cifar10.prepare,
-        num_draws=NUM_DRAWS,
-        loss=F.cross_entropy,
-        correct=top1,
-        optimizer=partial(sgd, weight_decay=1e-4),
-        lr=0.25,
-        lr_batch=128,
-        batch_size=32,
-        epochs=60,
-        warmup_epochs=5,
-        good=good,
-        half=True,
-    )
-
-
-RESNET20 = _task("resnet20", "ResNet20 on CIFAR-10, 0.27 M parameters", batch_norm, good=0.90)
-RESNET20_GN = _task(
-    "resnet20-gn", "ResNet20 with group norm on CIFAR-10: no statistics of batches", group_norm, good=0.87
+RESNET20 = photographs(
+    "resnet20", "ResNet20 on CIFAR-10, 0.27 M parameters", partial(ResNet, norm=batch_norm), lr=0.25, good=0.90
+)
+RESNET20_GN = photographs(
+    "resnet20-gn",
+    "ResNet20 with group norm on CIFAR-10: no statistics of batches",
+    partial(ResNet, norm=group_norm),
+    lr=0.25,
+    good=0.87,
 )

@@ -1,14 +1,8 @@
 """VGG-16 with batch norm on CIFAR-10 (Simonyan and Zisserman 2015): a large model without shortcuts."""
 
-from functools import partial
-
 from torch import nn
-from torch.nn import functional as F
 
-from . import cifar10
-from ._images import NUM_DRAWS
-from ._optimizers import sgd
-from ._task import Task, top1
+from .cifar10 import photographs
 from .resnet import start_convolutions
 
 _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
@@ -28,22 +22,6 @@ def vgg(stages: tuple[tuple[int, ...], ...] = _STAGES, num_classes: int = 10) ->
     return net
 
 
-VGG16 = Task(
-    name="vgg16",
-    summary="VGG-16 with batch norm on CIFAR-10, 14.7 M parameters",
-    load=partial(cifar10.load, task="vgg16"),
-    needs_data=True,
-    model=vgg,
-    prepare=cifar10.prepare,
-    num_draws=NUM_DRAWS,
-    loss=F.cross_entropy,
-    correct=top1,
-    optimizer=partial(sgd, weight_decay=5e-4),
-    lr=0.05,
-    lr_batch=128,
-    batch_size=32,
-    epochs=60,
-    warmup_epochs=5,
-    good=0.92,
-    half=True,
+VGG16 = photographs(
+    "vgg16", "VGG-16 with batch norm on CIFAR-10, 14.7 M parameters", vgg, lr=0.05, good=0.92, weight_decay=5e-4
 )

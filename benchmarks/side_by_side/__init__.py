@@ -1,0 +1,1 @@
+"""Iteration times of decentralized training and of its peers, interleaved in one run on the same machine."""

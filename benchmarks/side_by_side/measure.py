@@ -1,0 +1,149 @@
+"""One worker's process: rounds in which every contender trains for some iterations, in another order each time.
+
+Every contender begins anew in every round, in the same processes: the large models of all at once would not fit into
+memory, and none is disturbed by threads that others keep. Iterations before the timed ones warm up, and go through a
+period of the topology; a few after them keep the machine busy until all workers are done with theirs.
+
+Where a worker's time goes is what Linux says of its main thread: on a core (computed), ready but without a core
+(queued), or neither (blocked). Blocked is slept, for the jitter, or waited, for others. That holds for all contenders
+alike, whatever they wait with. CPU time of other threads, which is mostly communication, is counted beside it.
+"""
+
+import copy
+import gc
+import json
+import random
+import sys
+import time
+from dataclasses import asdict, astuple, dataclass, fields
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional as F
+
+from .cases import MODELS, Case
+from .contenders import Contender, Place, Training
+
+WARM_UP, COOL_DOWN = 6, 2
+_SEED = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Of one worker in one round, in milliseconds an iteration."""
+
+    iteration_ms: float
+    computed_ms: float
+    queued_ms: float
+    slept_ms: float
+    waited_ms: float
+    other_threads_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """What a worker is to do."""
+
+    rank: int
+    case: Case
+    contenders: list[Contender]
+    rounds: int
+    iterations: int
+    addresses: list[str]
+    port: int
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Assignment":
+        told = json.loads(text)
+        told["case"] = Case(**told["case"])
+        told["contenders"] = [Contender(**contender) for contender in told["contenders"]]
+        return cls(**told)
+
+
+def work(assignment: Assignment) -> None:
+    """Measure all rounds; rank 0 prints a row for each contender and round, as JSON."""
+    torch.set_num_threads(1)
+    case, rank = assignment.case, assignment.rank
+    dist.init_process_group(
+        "gloo",
+        init_method=f"tcp://{assignment.addresses[0]}:{assignment.port}",
+        rank=rank,
+        world_size=case.workers,
+        timeout=timedelta(minutes=10),
+    )
+    place = Place(rank, case, assignment.addresses[rank])
+    torch.manual_seed(_SEED)
+    model, batches = MODELS[case.model].build(), MODELS[case.model].batches(_SEED + rank)
+    for number in range(assignment.rounds):
+        order = random.Random(number).sample(assignment.contenders, len(assignment.contenders))
+        sleeps_s = jitter(case.jitter_ms, number, rank, WARM_UP + assignment.iterations + COOL_DOWN)
+        for contender in order:
+            dist.barrier()
+            with contender.attach(copy.deepcopy(model), place, contender.topology) as training:
+                times = measured(training, batches, sleeps_s, assignment.iterations)
+            del training
+            gc.collect()
+            row = _over_workers(times)
+            if rank == 0:
+                print(json.dumps({**asdict(case), **asdict(contender), "round": number, **row}), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def jitter(mean_ms: float, round: int, rank: int, count: int) -> list[float]:
+    """Seconds to sleep in each iteration: exponential, of the worker's own, the same for all contenders of a round."""
+    generator = random.Random(f"{_SEED}/{round}/{rank}")
+    return [generator.expovariate(1e3 / mean_ms) if mean_ms else 0.0 for _ in range(count)]
+
+
+def measured(training: Training, batches: list[tuple[Tensor, Tensor]], sleeps_s: list[float], iterations: int) -> Times:
+    """Train as long as there are sleeps; the times of `iterations` of it, after the warm-up."""
+    clocks = []
+    for i, sleep_s in enumerate(sleeps_s):
+        if i in (WARM_UP, WARM_UP + iterations):
+            clocks.append(_clocks_s())
+        inputs, targets = batches[i % len(batches)]
+        training.zero_grad()
+        if sleep_s:
+            time.sleep(sleep_s)
+        F.cross_entropy(training.model(inputs), targets).backward()
+        training.step()
+    wall, computed, queued, others = (
+        1e3 * (after - before) / iterations for before, after in zip(*clocks, strict=True)
+    )
+    slept = 1e3 * sum(sleeps_s[WARM_UP : WARM_UP + iterations]) / iterations
+    return Times(
+        iteration_ms=wall,
+        computed_ms=computed,
+        queued_ms=queued,
+        slept_ms=slept,
+        waited_ms=max(0.0, wall - computed - queued - slept),
+        other_threads_ms=others,
+    )
+
+
+def _clocks_s() -> tuple[float, float, float, float]:
+    """Now: wall, main thread on a core, main thread ready without one, other threads on a core."""
+    _, ready_ns, _ = map(int, Path("/proc/thread-self/schedstat").read_text().split())
+    on_core = time.thread_time()
+    return time.perf_counter(), on_core, ready_ns / 1e9, time.process_time() - on_core
+
+
+def _over_workers(times: Times) -> dict[str, float]:
+    """Means over the workers, and the iteration of the slowest."""
+    mine = torch.tensor(astuple(times), dtype=torch.float64)
+    gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, mine)
+    everybody = torch.stack(gathered)
+    means = {field.name: value.item() for field, value in zip(fields(Times), everybody.mean(0), strict=True)}
+    return means | {"slowest_ms": everybody[:, 0].max().item()}
+
+
+if __name__ == "__main__":
+    work(Assignment.from_json(sys.argv[1]))

@@ -1,0 +1,43 @@
+"""Convolutions of stacked replicas with channels innermost, beside torch's own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+
+def check_convolution(
+    correlate: Callable[..., torch.Tensor],
+    weight_gradient: Callable[..., torch.Tensor],
+    *,
+    n: int,
+    batch: int,
+    num_c: int,
+    num_q: int,
+    height: int,
+    width: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    dtype: torch.dtype,
+    **tolerance: Any,
+) -> None:
+    """The result and both gradients."""
+    torch.manual_seed(0)
+    x = torch.randn(batch, n * num_c, height, width, dtype=dtype)
+    w = torch.randn(n * num_q, num_c, kernel, kernel, dtype=dtype)
+    y = F.conv2d(x, w, stride=stride, padding=padding, groups=n)
+    dy = torch.randn_like(y)
+    dx, dw, _ = torch.ops.aten.convolution_backward(
+        dy, x, w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], n, [True, True, False]
+    )
+    images, slopes = (t.permute(0, 2, 3, 1).contiguous() for t in (x, dy))
+    filters = w.view(n, num_q, num_c, kernel, kernel)
+    ours = correlate(images, filters.permute(0, 3, 4, 2, 1).contiguous(), stride, 1, padding, *y.shape[2:])
+    turned = filters.flip(3, 4).permute(0, 3, 4, 1, 2).contiguous()
+    ours_dx = correlate(slopes, turned, 1, stride, kernel - 1 - padding, height, width)
+    ours_dw = weight_gradient(images, slopes, n, kernel, stride, padding)
+    torch.testing.assert_close(ours.permute(0, 3, 1, 2), y, **tolerance)
+    torch.testing.assert_close(ours_dx.permute(0, 3, 1, 2), dx, **tolerance)
+    torch.testing.assert_close(ours_dw.permute(0, 4, 3, 1, 2).reshape(w.shape), dw, **tolerance)
