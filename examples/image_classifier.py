@@ -41,7 +41,7 @@ def main() -> None:
     with gossamer.decentralize(model, optimizer, topology=args.topology) as handle:  # the second line
         report_to_tensorboard(handle, args.tensorboard)
         torch.manual_seed(args.seed + handle.rank)  # from here on each worker draws random numbers of its own
-        # Each worker has pictures of its own, and all have equally many: averaged() and save() find all at one step.
+        # Each worker has pictures of its own; equally many, so that the learning rate falls alike on all.
         pictures = TensorDataset(data.train_inputs, data.train_targets)
         sampler = DistributedSampler(pictures, handle.size, handle.rank, seed=args.seed, drop_last=True)
         loader = DataLoader(pictures, args.batch_size, sampler=sampler, drop_last=True)
