@@ -57,3 +57,9 @@ def test_torch_stays_out_of_what_must_answer_at_once(code: str) -> None:
     check = f"{code}\nimport sys; assert 'torch' not in sys.modules, 'torch was imported'"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_tree_in_the_readme_has_every_file() -> None:
+    tree = (SRC.parents[1] / "README.md").read_text().partition("## The tree")[2]
+    missing = [file for file in SRC.rglob("*.py") if file.name != "__init__.py" and f"{file.name} " not in tree]
+    assert not missing, "give each a line"
