@@ -232,6 +232,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(how: tuple[str, ...], t
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in the background
     )
     while not list(tmp_path.glob("*/*/config.json")):
         assert running.poll() is None
