@@ -26,11 +26,6 @@ class Buffers:
         for buffer in buffers:
             self._spare[buffer.numel(), buffer.dtype, buffer.device].append(buffer)
 
-    @property
-    def nbytes(self) -> int:
-        """Of what is not lent now."""
-        return sum(buffer.nbytes for spare in self._spare.values() for buffer in spare)
-
 
 class Wire(Buffers):
     """Floating-point values travel in a smaller type, if one is given.
