@@ -52,6 +52,8 @@ QUICK = Case(workers=2, model="tiny")
 _WIDTH = 140
 """Of tables that go into a file."""
 _NUMBERS = ("workers", "round")
+_NEW_COLUMNS = {"device": "cpu"}
+"""What rows from before there was such a column have in it."""
 _PACKAGES = ("gossamer", "torch", "decent-dp", "torchft-nightly")
 
 Out = Annotated[Path, typer.Option(help="Folder for rows.csv and environment.json.")]
@@ -70,10 +72,11 @@ def run(
     contenders: Names = ALL,
     rounds: Rounds = 9,
     iterations: Iterations = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda: all workers share the first GPU, over gloo.")] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="Two workers, a tiny model, two rounds: does it run?")] = False,
 ) -> None:
     """Measure on this machine."""
-    cases = [QUICK] if quick else grid(_listed(workers, int), _listed(models), _listed(jitter, float))
+    cases = [QUICK] if quick else grid(_listed(workers, int), _listed(models), _listed(jitter, float), device)
     _measure(cases, contenders, out, 2 if quick else rounds, iterations)
 
 
@@ -181,7 +184,7 @@ def read_rows(folder: Path) -> list[Row]:
     if not path.is_file():
         return []
     with path.open(newline="") as file:
-        return [{key: _value(key, text) for key, text in row.items()} for row in csv.DictReader(file)]
+        return [_NEW_COLUMNS | {key: _value(key, text) for key, text in row.items()} for row in csv.DictReader(file)]
 
 
 def _value(key: str, text: str) -> str | int | float:

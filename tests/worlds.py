@@ -1,6 +1,7 @@
 """True processes for tests of kills and of separate memory: forkserver with all imports done, never spawn."""
 
 import os
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -57,6 +58,12 @@ def _in_group(rank: int, size: int, port: int, work: Callable[[ProcessGroup], An
 def _in_environment(environment: dict[str, str], work: Callable[[], Any]) -> Any:
     os.environ.update(environment)
     return work()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def group_lives(process_group: int) -> bool:

@@ -1,7 +1,7 @@
 """What is measured: models, topologies, jitter, numbers of workers, links between them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +20,7 @@ TOPOLOGIES = {
     "aer": "alternating-exponential-ring",
 }
 """Short name → Gossamer's name. Periodic groups all: what Decent-DP calls a ring are alternating pairs too."""
+DEVICES = ("cpu", "cuda")
 _INPUTS, _CLASSES = 784, 10
 
 
@@ -92,6 +93,7 @@ class Case:
     model: str
     jitter_ms: float = 0.0
     links: str = ""
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.workers < 2:
@@ -102,11 +104,13 @@ class Case:
             raise ValueError(f"a jitter of {self.jitter_ms:g} ms: give the mean of the sleeps, 0 or more")
         if self.links and self.links not in LINKS:
             raise ValueError(f"no links {self.links!r}: take of {', '.join(LINKS)}")
+        if self.device not in DEVICES:
+            raise ValueError(f"no device {self.device!r}: take of {', '.join(DEVICES)}")
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> "Case":
         """The case that a row belongs to."""
-        return cls(workers=row["workers"], model=row["model"], jitter_ms=row["jitter_ms"], links=row["links"])
+        return cls(**{field.name: row[field.name] for field in fields(cls)})
 
     @property
     def local_size(self) -> int:
@@ -116,14 +120,14 @@ class Case:
         return topologies.build(TOPOLOGIES[topology], self.workers, local_size=self.local_size)
 
     def __str__(self) -> str:
-        parts = [f"{self.workers} workers", self.model]
+        parts = [f"{self.workers} workers", self.model, *(["sharing a GPU"] if self.device == "cuda" else [])]
         parts += [f"jitter {self.jitter_ms:g} ms"] if self.jitter_ms else []
         return ", ".join([*parts, *([self.links] if self.links else [])])
 
 
-def grid(workers: Sequence[int], models: Sequence[str], jitters_ms: Sequence[float]) -> list[Case]:
+def grid(workers: Sequence[int], models: Sequence[str], jitters_ms: Sequence[float], device: str = "cpu") -> list[Case]:
     """All combinations on one machine."""
-    return [Case(workers=n, model=m, jitter_ms=j) for n in workers for m in models for j in jitters_ms]
+    return [Case(workers=n, model=m, jitter_ms=j, device=device) for n in workers for m in models for j in jitters_ms]
 
 
 def linked(names: Iterable[str], models: Sequence[str] = ()) -> list[Case]:

@@ -79,7 +79,8 @@ def work(assignment: Assignment) -> None:
     )
     place = Place(rank, case, assignment.addresses[rank])
     torch.manual_seed(_SEED)
-    model, batches = MODELS[case.model].build(), MODELS[case.model].batches(_SEED + rank)
+    model = MODELS[case.model].build().to(case.device)
+    batches = [(x.to(case.device), y.to(case.device)) for x, y in MODELS[case.model].batches(_SEED + rank)]
     for number in range(assignment.rounds):
         order = random.Random(number).sample(assignment.contenders, len(assignment.contenders))
         sleeps_s = jitter(case.jitter_ms, number, rank, WARM_UP + assignment.iterations + COOL_DOWN)
@@ -107,6 +108,7 @@ def measured(training: Training, batches: list[tuple[Tensor, Tensor]], sleeps_s:
     clocks = []
     for i, sleep_s in enumerate(sleeps_s):
         if i in (WARM_UP, WARM_UP + iterations):
+            _wait_for_gpu(batches[0][0])
             clocks.append(_clocks_s())
         inputs, targets = batches[i % len(batches)]
         training.zero_grad()
@@ -126,6 +128,11 @@ def measured(training: Training, batches: list[tuple[Tensor, Tensor]], sleeps_s:
         waited_ms=max(0.0, wall - computed - queued - slept),
         other_threads_ms=others,
     )
+
+
+def _wait_for_gpu(tensor: Tensor) -> None:
+    if tensor.is_cuda:
+        torch.cuda.synchronize()
 
 
 def _clocks_s() -> tuple[float, float, float, float]:

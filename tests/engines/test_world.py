@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from gossamer.engines.world import slurm_address
 from loops import Loop, by_hand, flat, sgd, take_steps
 from problems import network
 from ranks import run_ranks
-from worlds import in_processes, under
+from worlds import free_port, in_processes, under
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS")
 
@@ -30,12 +29,6 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever has started these tests."""
     for key in [key for key in os.environ if key in LAUNCHERS or key.startswith("SLURM_")]:
         monkeypatch.delenv(key)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def agrees(trained: dict[int, list[float]], topology: str, size: int, num_steps: int, **context: Any) -> None:
