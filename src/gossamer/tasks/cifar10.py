@@ -59,7 +59,7 @@ def photographs(
     *,
     lr: float,
     good: float,
-    weight_decay: float = 1e-4,
+    weight_decay: float = 5e-4,
 ) -> Task:
     """The task of a model that tells the classes apart."""
     return Task(

@@ -29,8 +29,6 @@ class _Block(nn.Module):
         self.norm1 = norm(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.norm2 = norm(channels)
-        # every block starts as its shortcut, which steadies large batches (Goyal et al. 2017)
-        nn.init.zeros_(self.norm2.weight)  # type: ignore[arg-type]
         self.stride, self.num_new = stride, channels - channels_in
 
     def forward(self, x: Tensor) -> Tensor:
