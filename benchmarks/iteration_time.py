@@ -224,8 +224,9 @@ def _case_table(summaries: list[Summary]) -> Table:
     table.add_column("contender", no_wrap=True)
     for heading in ("iteration", "computed", "queued", "waited", "other\nthreads", "of DDP's", "of Decent-DP's"):
         table.add_column(heading, justify="right", no_wrap=True)
-    if first.case.links:
-        table.add_column("of what the\nlinks allow", justify="right", no_wrap=True)
+    limit = "links allow" if first.case.links else "jitter allows" if first.case.jitter_ms else None
+    if limit:
+        table.add_column(f"of what the\n{limit}", justify="right", no_wrap=True)
     for summary in summaries:
         table.add_row(
             f"{summary.name} {summary.topology}",
@@ -233,7 +234,7 @@ def _case_table(summaries: list[Summary]) -> Table:
             *(f"{value:.1f}" for value in summary.details_ms.values()),
             _spread(summary.to_ddp, 2),
             _spread(summary.to_decent_dp, 2),
-            *([_spread(summary.to_least, 2)] if summary.case.links else []),
+            *([_spread(summary.to_least, 2)] if limit else []),
             style="bold" if summary.name == OURS else None,
         )
     return table

@@ -9,7 +9,7 @@ import pytest
 import iteration_time
 from side_by_side.cases import Case
 from side_by_side.contenders import chosen
-from side_by_side.measure import jitter
+from side_by_side.jitter import jitter_s
 from side_by_side.summary import bars, summarize
 
 ROUNDS = 9
@@ -77,7 +77,7 @@ def test_bad_input_is_a_sentence_and_exit_code_2(
 
 def row(case: Case, contender: str, number: int, iteration_ms: float) -> dict[str, object]:
     (found,) = chosen([contender])
-    details = dict.fromkeys(("computed_ms", "queued_ms", "waited_ms", "other_threads_ms"), 1.0)
+    details = dict.fromkeys(("computed_ms", "queued_ms", "slept_ms", "waited_ms", "other_threads_ms"), 1.0)
     return {
         **vars(case),
         **vars(found),
@@ -125,8 +125,19 @@ def test_links_allow_what_the_busiest_of_them_carries() -> None:
     assert aer / one_peer == pytest.approx((2 / 100 + 1 / 1000) / (1.5 / 100 + 1 / 1000))
 
 
+def test_jitter_allows_what_neighbours_leave_time_for() -> None:
+    """Nobody waits less than the slowest of those it hears from in the end, nor computes in no time."""
+    case = Case(workers=4, model="small", jitter_ms=20)
+    rows = made_up(case, {"none": 1.0, "gossamer:ring": 100, "gossamer:complete": 100})[:3]
+    complete, ring = (summary.to_least for summary in summarize(rows) if summary.name == "gossamer")
+    assert complete is not None
+    assert ring is not None
+    slept = [1e3 * sum(jitter_s(20, 0, rank, 42)[6:]) / 36 for rank in range(4)]
+    assert 100 / complete.median > 100 / ring.median > max(slept) * 0.9
+
+
 def test_jitter_is_the_same_for_all_contenders_and_differs_between_workers_and_rounds() -> None:
-    assert jitter(20, 3, 1, 50) == jitter(20, 3, 1, 50)
-    assert len({tuple(jitter(20, number, rank, 50)) for number in range(3) for rank in range(4)}) == 12
-    assert sum(jitter(20, 0, 0, 10_000)) / 10_000 == pytest.approx(0.02, rel=0.05)
-    assert jitter(0, 0, 0, 3) == [0, 0, 0]
+    assert jitter_s(20, 3, 1, 50) == jitter_s(20, 3, 1, 50)
+    assert len({tuple(jitter_s(20, number, rank, 50)) for number in range(3) for rank in range(4)}) == 12
+    assert sum(jitter_s(20, 0, 0, 10_000)) / 10_000 == pytest.approx(0.02, rel=0.05)
+    assert jitter_s(0, 0, 0, 3) == [0, 0, 0]

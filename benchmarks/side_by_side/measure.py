@@ -26,9 +26,9 @@ from torch.nn import functional as F
 
 from .cases import MODELS, Case
 from .contenders import Contender, Place, Training
+from .jitter import SEED, WARM_UP, jitter_s
 
-WARM_UP, COOL_DOWN = 6, 2
-_SEED = 1
+COOL_DOWN = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +78,12 @@ def work(assignment: Assignment) -> None:
         timeout=timedelta(minutes=10),
     )
     place = Place(rank, case, assignment.addresses[rank])
-    torch.manual_seed(_SEED)
+    torch.manual_seed(SEED)
     model = MODELS[case.model].build().to(case.device)
-    batches = [(x.to(case.device), y.to(case.device)) for x, y in MODELS[case.model].batches(_SEED + rank)]
+    batches = [(x.to(case.device), y.to(case.device)) for x, y in MODELS[case.model].batches(SEED + rank)]
     for number in range(assignment.rounds):
         order = random.Random(number).sample(assignment.contenders, len(assignment.contenders))
-        sleeps_s = jitter(case.jitter_ms, number, rank, WARM_UP + assignment.iterations + COOL_DOWN)
+        sleeps_s = jitter_s(case.jitter_ms, number, rank, WARM_UP + assignment.iterations + COOL_DOWN)
         for contender in order:
             dist.barrier()
             with contender.attach(copy.deepcopy(model), place, contender.topology) as training:
@@ -95,12 +95,6 @@ def work(assignment: Assignment) -> None:
                 print(json.dumps({**asdict(case), **asdict(contender), "round": number, **row}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
-
-
-def jitter(mean_ms: float, round: int, rank: int, count: int) -> list[float]:
-    """Seconds to sleep in each iteration: exponential, of the worker's own, the same for all contenders of a round."""
-    generator = random.Random(f"{_SEED}/{round}/{rank}")
-    return [generator.expovariate(1e3 / mean_ms) if mean_ms else 0.0 for _ in range(count)]
 
 
 def measured(training: Training, batches: list[tuple[Tensor, Tensor]], sleeps_s: list[float], iterations: int) -> Times:

@@ -7,6 +7,8 @@ from statistics import median, quantiles
 from typing import Any
 
 from .cases import LINKS, MODELS, Case
+from .jitter import WARM_UP, jitter_s
+from .waiting_time import least_waiting_ms
 from .wire_time import least_ms
 
 Row = dict[str, Any]
@@ -47,7 +49,7 @@ class Summary:
     to_decent_dp: Spread | None
     """Iteration time over Decent-DP's on the same topology in the same round."""
     to_least: Spread | None
-    """Iteration time over the longer of computation, in the same round, and bytes ÷ bandwidth."""
+    """Iteration time over what links or jitter allow at least, with the computation of the floor in the same round."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,9 @@ def _summary(case: Case, key: Key, contenders: dict[Key, dict[int, Row]]) -> Sum
         details_ms={detail: median(row[detail] for row in rounds.values()) for detail in _DETAILS},
         to_ddp=_ratio(rounds, contenders.get((DDP, ""))),
         to_decent_dp=_ratio(rounds, contenders.get((DECENT_DP, topology))) if name == OURS else None,
-        to_least=_over_least(case, topology, rounds, contenders.get((FLOOR, ""))) if topology and case.links else None,
+        to_least=_over_least(case, topology, rounds, contenders.get((FLOOR, "")))
+        if topology and (case.links or case.jitter_ms)
+        else None,
     )
 
 
@@ -122,9 +126,19 @@ def _ratio(rounds: dict[int, Row], others: dict[int, Row] | None) -> Spread | No
 def _over_least(case: Case, topology: str, rounds: dict[int, Row], floor: dict[int, Row] | None) -> Spread | None:
     if floor is None:
         return None
-    links, schedule, num_bytes = LINKS[case.links], case.schedule(topology), MODELS[case.model].num_bytes
-    least = {number: least_ms(links, schedule, num_bytes, row["iteration_ms"]) for number, row in floor.items()}
+    least = {number: _least_ms(case, topology, number, row) for number, row in floor.items()}
     return Spread.of(row["iteration_ms"] / least[number] for number, row in rounds.items() if number in least)
+
+
+def _least_ms(case: Case, topology: str, number: int, floor: Row) -> float:
+    schedule, model = case.schedule(topology), MODELS[case.model]
+    if case.links:
+        return least_ms(LINKS[case.links], schedule, model.num_bytes, floor["iteration_ms"])
+    timed = range(WARM_UP, WARM_UP + model.iterations)
+    sleeps_ms = [
+        [1e3 * slept for slept in jitter_s(case.jitter_ms, number, rank, timed.stop)] for rank in range(case.workers)
+    ]
+    return least_waiting_ms(schedule, sleeps_ms, floor["iteration_ms"] - floor["slept_ms"], timed)
 
 
 def _place(key: Key) -> tuple[int, Key]:
