@@ -1,15 +1,17 @@
 """Two lines that decentralize anyone's training loop."""
 
+import sys
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.distributed import ProcessGroup
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from gossamer import algorithms, topologies
 from gossamer.algorithms import Algorithm
-from gossamer.engines import Decentralized, Wire, join_world
+from gossamer.engines import Decentralized, Wire, World, join_world
 from gossamer.topologies import Schedule
 
 
@@ -58,16 +60,14 @@ def decentralize(
             stepped.
         seed: of random graphs, the same on all ranks.
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
-        rescue: a folder where every rank saves its state when a neighbour is lost.
+        rescue: a folder where every rank saves its state when a neighbour is lost, or when SIGTERM ends the process.
     """
     if wire_dtype not in (None, torch.bfloat16, torch.float16, torch.float32, torch.float64):
         raise ValueError(f"wire_dtype={wire_dtype} cannot be sent and averaged: give torch.bfloat16, or nothing")
+    _check_whole(model, optimizer)
     world = join_world(group, local_size=local_size)
-    size = world.group.size()
     if isinstance(topology, str):
-        topology = topologies.build(
-            topology, size, steps_per_epoch=steps_per_epoch, epochs=epochs, local_size=world.local_size, seed=seed
-        )
+        topology = _build(topology, world, steps_per_epoch=steps_per_epoch, epochs=epochs, seed=seed)
     if isinstance(algorithm, str):
         algorithm = algorithms.build(algorithm)
     return Decentralized(
@@ -81,3 +81,46 @@ def decentralize(
         timeout_s=timeout_s,
         rescue=None if rescue is None else Path(rescue),
     )
+
+
+def _check_whole(model: nn.Module, optimizer: Optimizer) -> None:
+    """Each worker must hold the whole model by itself, and nobody else may average it."""
+    for name, module in model.named_modules():
+        where = f"the model's {name!r}" if name else "the model"
+        if isinstance(module, DistributedDataParallel):
+            raise ValueError(
+                f"{where} is in DistributedDataParallel, which goes on averaging all gradients: take it off, or hand "
+                "over its .module, and call that in the loop too"
+            )
+        if isinstance(module, _classes("torch.distributed.fsdp", "FullyShardedDataParallel", "FSDPModule")):
+            raise ValueError(
+                f"{where} is sharded by FSDP, but here each worker holds the whole of it: hand over the model as it "
+                "was before FSDP took it apart"
+            )
+    stepped = (("of the optimizer", p) for group in optimizer.param_groups for p in group["params"])
+    named = ((repr(name), p) for name, p in model.named_parameters())
+    for name, parameter in (*named, *stepped):
+        if isinstance(parameter, _classes("torch.distributed.tensor", "DTensor")):
+            raise ValueError(
+                f"parameter {name} is a DTensor, of which each worker holds a part, but here each holds the whole: "
+                "hand over a model of plain tensors (full_tensor() gives them)"
+            )
+
+
+def _classes(module: str, *names: str) -> tuple[type, ...]:
+    """Classes of a part of torch; none where nobody has imported it, since then nothing can be one of them."""
+    return tuple(getattr(sys.modules[module], name) for name in names) if module in sys.modules else ()
+
+
+def _build(topology: str, world: World, *, steps_per_epoch: int, epochs: int | None, seed: int) -> Schedule:
+    local_size = world.local_size or world.size
+    schedule = topologies.build(
+        topology, world.size, steps_per_epoch=steps_per_epoch, epochs=epochs, local_size=local_size, seed=seed
+    )
+    if world.local_size is None and f"local_size={local_size}" in schedule.name and "local_size" not in topology:
+        raise ValueError(
+            f"{topology} averages within nodes, which must have as many workers each, but these have "
+            f"{', '.join(map(str, world.workers_per_node))}: start as many on each (srun --ntasks-per-node), give "
+            "local_size=1 to take each worker for a node, or take base-2, which does not mind nodes"
+        )
+    return schedule
