@@ -7,6 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from gossamer import algorithms, decentralize, topologies
@@ -14,6 +18,7 @@ from loops import BATCHES, Loop, agree, backward, by_hand, decentralized, fixed,
 from problems import network, network_batch, network_loss
 from ranks import run_ranks
 from trajectories import perturbed
+from worlds import in_processes
 
 N, STEPS = 4, 6
 PAIRS = topologies.build("one-peer-exponential", N)
@@ -363,6 +368,47 @@ def test_complex_parameters_are_refused_with_the_remedy() -> None:
     model = nn.ParameterList([torch.ones(2, dtype=torch.complex64)])
     with pytest.raises(ValueError, match=r"'0' is torch.complex64.*keep torch.view_as_real of it"):
         decentralize(model, torch.optim.SGD(model.parameters()))
+
+
+def _wrapped(group: ProcessGroup) -> dict[str, str]:
+    """What is said to models that others average or have taken apart, in a world of one."""
+    mesh = init_device_mesh("cpu", (1,))
+    parallel = DistributedDataParallel(network())
+    apart = fully_shard(network(), mesh=mesh)
+    tensor_parallel = nn.Linear(4, 4)
+    tensor_parallel.weight = nn.Parameter(distribute_tensor(tensor_parallel.weight.detach(), mesh, [Shard(0)]))
+    models = {
+        "ddp": (parallel, parallel),
+        "ddp inside": (nn.Sequential(nn.Identity(), parallel), parallel),
+        "fsdp": (apart, apart),
+        "dtensor": (tensor_parallel, tensor_parallel),
+        "dtensor in the optimizer": (network(), tensor_parallel),
+        "module": (parallel.module, parallel),
+    }
+    said = {}
+    for name, (model, trained) in models.items():
+        try:
+            decentralize(model, sgd(trained)).close()
+            said[name] = "fine"
+        except ValueError as error:
+            said[name] = str(error)
+    return said
+
+
+def test_models_that_others_average_or_have_taken_apart_are_refused_with_the_remedy() -> None:
+    (said,) = in_processes(1, _wrapped).values()
+    assert said.pop("module") == "fine"
+    starts = {
+        "ddp": "the model is in DistributedDataParallel",
+        "ddp inside": "the model's '1' is in DistributedDataParallel",
+        "fsdp": "the model is sharded by FSDP",
+        "dtensor": "parameter 'weight' is a DTensor",
+        "dtensor in the optimizer": "parameter of the optimizer is a DTensor",
+    }
+    assert said.keys() == starts.keys()
+    for name, start in starts.items():
+        assert said[name].startswith(start)
+        assert "hand over" in said[name]
 
 
 @pytest.mark.parametrize("bad_step", ["closure", "moved"])

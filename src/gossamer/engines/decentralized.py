@@ -303,11 +303,11 @@ class Decentralized(SynchronousEngine):
         steps, rescued_in = self.transport.gather(moments).T.tolist()
         is_of_one_end = len(set(rescued_in)) == 1 and rescued_in[0] != 0
         if len(set(steps)) > 1 and not is_of_one_end:
-            ranks = {step: [str(rank) for rank, its in enumerate(steps) if its == step] for step in sorted(set(steps))}
+            ranks = [(step, [rank for rank, its in enumerate(steps) if its == step]) for step in sorted(set(steps))]
             raise ValueError(
-                "the files are not of one moment: "
-                + ", ".join(f"step {step} on rank {' and '.join(those)}" for step, those in ranks.items())
-                + "; load on all ranks what one save() has written, or what was rescued at the end of one training"
+                "the states to load are not of one moment: "
+                + "; ".join(f"step {step} on rank {', '.join(map(str, those))}" for step, those in ranks)
+                + ": give all ranks what one save() has written, or what was rescued at the end of one training"
             )
         return max(steps)
 

@@ -35,13 +35,14 @@ def betas_for(window: int, betas: tuple[float, float] = (0.9, 0.999)) -> tuple[f
     >>> f"{first:.3f} {second:.3f}"
     '0.600 0.996'
     """
-    rescaled = tuple(1 - count(window, "window") * (1 - beta) for beta in betas)
-    if min(rescaled) < 0:
+    longest = int(1 / (1 - min(betas)) + 1e-9)  # 20 for 0.95, whatever is lost by rounding
+    if count(window, "window") > longest:
         raise ValueError(
-            f"a window of {window} looks back further than betas {betas!r}: take one of at most "
-            f"{int(1 / (1 - min(betas)) + 1e-9)}, or larger betas"
+            f"a window of {window} looks back further than betas {betas!r}: take one of at most {longest}, or larger "
+            "betas"
         )
-    return rescaled[0], rescaled[1]
+    first, second = (max(1 - window * (1 - beta), 0.0) for beta in betas)
+    return first, second
 
 
 def count(value: object, name: str) -> int:
