@@ -309,7 +309,7 @@ class Decentralized(SynchronousEngine):
                 + "; ".join(f"step {step} on rank {', '.join(map(str, those))}" for step, those in ranks)
                 + ": give all ranks what one save() has written, or what was rescued at the end of one training"
             )
-        return max(steps)
+        return int(max(steps))
 
     def _state(self) -> dict[str, Any]:
         return super().state_dict() | {"untrained": self.untrained(), "random": _random_state()}
