@@ -12,20 +12,20 @@ from torch.optim import Optimizer
 from gossamer import algorithms, topologies
 from gossamer.algorithms import Algorithm
 from gossamer.engines import Decentralized, Wire, World, join_world
-from gossamer.topologies import Schedule
+from gossamer.topologies import Mixing, Schedule
 
 
 def decentralize(
     model: nn.Module,
     optimizer: Optimizer,
     *,
-    topology: str | Schedule = "alternating-exponential-ring",
+    topology: str | Mixing | Schedule = "alternating-exponential-ring",
     algorithm: str | Algorithm = "d-psgd-overlapped",
     group: ProcessGroup | None = None,
     local_size: int | None = None,
     wire_dtype: torch.dtype | None = None,
     bucket_mib: float = 25.0,
-    steps_per_epoch: int = 1,
+    steps_per_epoch: int | None = None,
     epochs: int | None = None,
     seed: int = 0,
     timeout_s: float | None = None,
@@ -50,8 +50,8 @@ def decentralize(
     Args:
         model: the user's own, on its device; its `state_dict` keys stay as they are.
         optimizer: any of torch, or one like it, made for the model's parameters before.
-        topology: a graph or schedule by name (`gossamer graphs`), or one that was built. Schedules that change by the
-            epoch (Ada) need `steps_per_epoch` and `epochs`.
+        topology: a graph or schedule by name (`gossamer graphs`), or one that was built.
+        steps_per_epoch, epochs: of the training, for schedules that change by the epoch (Ada).
         algorithm: by name, with parameters as in `local-sgd:every=8`, or made.
         group: of all workers; when not given, torch's default group, or what the launcher's environment says.
         local_size: workers a node, for topologies that respect it; when not given, the launcher's number.
@@ -64,12 +64,24 @@ def decentralize(
     """
     if wire_dtype not in (None, torch.bfloat16, torch.float16, torch.float32, torch.float64):
         raise ValueError(f"wire_dtype={wire_dtype} cannot be sent and averaged: give torch.bfloat16, or nothing")
-    _check_whole(model, optimizer)
+    if not isinstance(model, nn.Module) or not isinstance(optimizer, Optimizer):
+        raise ValueError(
+            f"decentralize takes a model and its optimizer, got {type(model).__name__} and {type(optimizer).__name__}"
+        )
+    _check_model(model)
+    _check_optimizer(optimizer, model)
     world = join_world(group, local_size=local_size)
     if isinstance(topology, str):
         topology = _build(topology, world, steps_per_epoch=steps_per_epoch, epochs=epochs, seed=seed)
+    elif isinstance(topology, Mixing):
+        topology = topologies.constant(topology)
     if isinstance(algorithm, str):
         algorithm = algorithms.build(algorithm)
+    if not isinstance(topology, Schedule) or not isinstance(algorithm, Algorithm):
+        raise ValueError(
+            f"topology={topology!r}, algorithm={algorithm!r}: give names, such as 'ring' and 'd-psgd', or what "
+            "gossamer.topologies.ring(8) and gossamer.algorithms.DPSGD() return"
+        )
     return Decentralized(
         model,
         optimizer,
@@ -83,7 +95,7 @@ def decentralize(
     )
 
 
-def _check_whole(model: nn.Module, optimizer: Optimizer) -> None:
+def _check_model(model: nn.Module) -> None:
     """Each worker must hold the whole model by itself, and nobody else may average it."""
     for name, module in model.named_modules():
         where = f"the model's {name!r}" if name else "the model"
@@ -97,14 +109,24 @@ def _check_whole(model: nn.Module, optimizer: Optimizer) -> None:
                 f"{where} is sharded by FSDP, but here each worker holds the whole of it: hand over the model as it "
                 "was before FSDP took it apart"
             )
-    stepped = (("of the optimizer", p) for group in optimizer.param_groups for p in group["params"])
-    named = ((repr(name), p) for name, p in model.named_parameters())
-    for name, parameter in (*named, *stepped):
+    for name, parameter in model.named_parameters():
         if isinstance(parameter, _classes("torch.distributed.tensor", "DTensor")):
             raise ValueError(
-                f"parameter {name} is a DTensor, of which each worker holds a part, but here each holds the whole: "
+                f"parameter {name!r} is a DTensor, of which each worker holds a part, but here each holds the whole: "
                 "hand over a model of plain tensors (full_tensor() gives them)"
             )
+
+
+def _check_optimizer(optimizer: Optimizer, model: nn.Module) -> None:
+    stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if stepped.isdisjoint(id(p) for p in model.parameters()):
+        raise ValueError(
+            "the optimizer steps none of the model's parameters: make it for model.parameters(), after the model is on "
+            "its device"
+        )
+    hooked = (getattr(hook, "__self__", None) for hook in optimizer._optimizer_step_pre_hooks.values())
+    if any(isinstance(one, Decentralized) for one in hooked):
+        raise ValueError("the optimizer is decentralized already: call close() of what the first call has returned")
 
 
 def _classes(module: str, *names: str) -> tuple[type, ...]:
@@ -112,11 +134,19 @@ def _classes(module: str, *names: str) -> tuple[type, ...]:
     return tuple(getattr(sys.modules[module], name) for name in names) if module in sys.modules else ()
 
 
-def _build(topology: str, world: World, *, steps_per_epoch: int, epochs: int | None, seed: int) -> Schedule:
+def _build(topology: str, world: World, *, steps_per_epoch: int | None, epochs: int | None, seed: int) -> Schedule:
+    epoch = 1 if steps_per_epoch is None else steps_per_epoch
     local_size = world.local_size or world.size
     schedule = topologies.build(
-        topology, world.size, steps_per_epoch=steps_per_epoch, epochs=epochs, local_size=local_size, seed=seed
+        topology, world.size, steps_per_epoch=epoch, epochs=epochs, local_size=local_size, seed=seed
     )
+    follows_epochs = schedule.period is None and schedule.per_round(2) is schedule
+    needed = {"steps_per_epoch": steps_per_epoch, "epochs": epochs}
+    if follows_epochs and any(value is None and f"{key}=" not in topology for key, value in needed.items()):
+        raise ValueError(
+            f"{topology} changes from epoch to epoch: give steps_per_epoch, of one worker, as len(loader) has it, and "
+            f"epochs; got {steps_per_epoch} and {epochs}"
+        )
     if world.local_size is None and f"local_size={local_size}" in schedule.name and "local_size" not in topology:
         raise ValueError(
             f"{topology} averages within nodes, which must have as many workers each, but these have "
