@@ -1,6 +1,7 @@
 """What `gossamer.decentralize` returns: training in a loop of the user's own, and what can be asked of it."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from gossamer.topologies import Schedule
 
 from .attendance import Attendance
 from .blame import NeighborLost
+from .moments import common_step
 from .synchronous import SynchronousEngine
 from .termination import Termination
 from .wire import Wire
@@ -95,7 +97,7 @@ class Decentralized(SynchronousEngine):
             )
         self._check_unchanged()
         self._attendance.reach(self._num_taken + 1)
-        self._termination.step_begins(self._outermost)
+        self._termination.change_begins(self._outermost)
         with self._rescuing():
             super()._before_step(arguments, keywords)
 
@@ -104,7 +106,7 @@ class Decentralized(SynchronousEngine):
             super()._after_step()
         for replica in self.replicas:
             replica.watch()
-        self._termination.step_ends()
+        self._termination.change_ends()
 
     def _check_unchanged(self) -> None:
         """A change while an exchange is under way reaches neighbours or not, and is gone when the result arrives."""
@@ -124,9 +126,11 @@ class Decentralized(SynchronousEngine):
         with self._rescuing():
             self._meet("settle()")
             mix = self.mixer.at(self.schedule(self.num_steps))
+            self._termination.change_begins(sys._getframe())
             for replica in self.replicas:
                 if replica.pending:
                     self.algorithm.before_step(replica, mix)
+            self._termination.change_ends()
 
     @property
     def _num_taken(self) -> int:
@@ -279,7 +283,8 @@ class Decentralized(SynchronousEngine):
         self._check_parts(saved)
         with self._rescuing():
             self._meet("load()")
-            step = self._common_step(saved)
+            moments = self.transport.gather(torch.tensor([saved["num_steps"], saved.get("rescued_in", 0)]))
+            step = common_step(*moments.T.tolist())
             for replica in self.replicas:
                 replica.finish_pending()
         with self._termination.held():
@@ -296,20 +301,6 @@ class Decentralized(SynchronousEngine):
         torch.set_rng_state(saved["random"]["cpu"])
         if saved["random"]["cuda"] and torch.cuda.is_available():
             torch.cuda.set_rng_state_all(saved["random"]["cuda"])
-
-    def _common_step(self, saved: dict[str, Any]) -> int:
-        """Where all ranks go on. Those that were rescued stopped where each was, and take the step of the furthest."""
-        moments = torch.tensor([saved["num_steps"], saved.get("rescued_in", 0)])
-        steps, rescued_in = self.transport.gather(moments).T.tolist()
-        is_of_one_end = len(set(rescued_in)) == 1 and rescued_in[0] != 0
-        if len(set(steps)) > 1 and not is_of_one_end:
-            ranks = [(step, [rank for rank, its in enumerate(steps) if its == step]) for step in sorted(set(steps))]
-            raise ValueError(
-                "the states to load are not of one moment: "
-                + "; ".join(f"step {step} on rank {', '.join(map(str, those))}" for step, those in ranks)
-                + ": give all ranks what one save() has written, or what was rescued at the end of one training"
-            )
-        return int(max(steps))
 
     def _state(self) -> dict[str, Any]:
         return super().state_dict() | {"untrained": self.untrained(), "random": _random_state()}
@@ -390,7 +381,7 @@ class Decentralized(SynchronousEngine):
     def _give_up(self, error: BaseException) -> None:
         """Tell those who wait for this rank, at a meeting or in an exchange, whom to look at."""
         culprit = error.rank if isinstance(error, NeighborLost) else self.rank
-        why = str(error) if isinstance(error, NeighborLost) else f"{type(error).__name__}: {error}"
+        why = str(error) if isinstance(error, NeighborLost) else f"{type(error).__name__}: {error}".rstrip(": ")
         self._attendance.fail(culprit, why)
         self.transport.blame.put_on(culprit, why)
         self.transport.leave_boards()

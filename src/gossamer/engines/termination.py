@@ -27,8 +27,8 @@ class Termination:
         self._is_watching = False
         self._process = os.getpid()
         self._before: Callable[[int, FrameType | None], object] | int | None = None
-        self._step: FrameType | None = None
-        """Of the user's `step`; one that raised has left the stack, so nothing need be reset."""
+        self._change: FrameType | None = None
+        """What changes the model, such as the user's `step`; one that raised has left the stack: nothing to reset."""
         self._num_holds = 0
         self._is_due = False
 
@@ -49,12 +49,12 @@ class Termination:
             if self._is_due:
                 self._pass_on(None)
 
-    def step_begins(self, frame: FrameType | None) -> None:
-        """A step that was called from this frame is about to change the model."""
-        self._step = frame
+    def change_begins(self, frame: FrameType | None) -> None:
+        """What has this frame is about to change the model."""
+        self._change = frame
 
-    def step_ends(self) -> None:
-        self._step = None
+    def change_ends(self) -> None:
+        self._change = None
         self._catch_up()
 
     @contextmanager
@@ -77,7 +77,7 @@ class Termination:
 
     def _is_changing(self, frame: FrameType | None) -> bool:
         while frame is not None and frame.f_code not in _WAITS:
-            if frame is self._step:
+            if frame is self._change:
                 return True
             frame = frame.f_back
         return False
