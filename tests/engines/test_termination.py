@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -186,12 +187,19 @@ def test_in_a_step_that_waits_for_a_neighbour_it_does_not_wait_with_it(tmp_path:
 # ---- whom it concerns ---------------------------------------------------------------------------------------
 
 
+def _waits(there: Connection) -> None:
+    there.send("awake")
+    time.sleep(60)
+
+
 def test_a_forked_process_has_nothing_to_save(tmp_path: Path) -> None:
     """As the workers of a DataLoader are, when it ends them."""
     model = network()
     with decentralize(model, sgd(model), rescue=tmp_path):
-        child = get_context("fork").Process(target=time.sleep, args=(60,))
+        here, there = get_context("fork").Pipe()
+        child = get_context("fork").Process(target=_waits, args=(there,))
         child.start()
+        assert here.recv() == "awake"  # Python forgets signals that come while it forks
         child.terminate()
         child.join()
     assert child.exitcode == -signal.SIGTERM
