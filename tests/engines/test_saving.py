@@ -216,7 +216,7 @@ def test_a_file_that_one_rank_lacks_is_missed_on_all(tmp_path: Path) -> None:
     run_ranks(3, save)
     (tmp_path / "rank-1-of-3.pt").unlink()
     for told in refusals(lambda training: training.load(tmp_path), 3):
-        assert told.startswith(f"there is no rank-1-of-3.pt in {tmp_path}, only rank-0-of-3.pt, rank-2-of-3.pt …: ")
+        assert told.startswith(f"there is no rank-1-of-3.pt in {tmp_path}, only rank-0-of-3.pt, rank-2-of-3.pt: ")
 
 
 def test_files_that_were_rescued_from_two_trainings_are_refused(tmp_path: Path) -> None:

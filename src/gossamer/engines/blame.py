@@ -72,22 +72,24 @@ class Blame:
                 told_by, f"rank {told_by} gave this rank, {self._rank}, up: it had not heard from it in time"
             ) from error
         self._leave_note(culprit)
-        raise NeighborLost(
-            culprit,
-            f"{self._how(culprit, told_by, waited_s)}: {what} of rank {self._rank} cannot complete; "
-            f"look at the log of rank {culprit}",
-        ) from error
+        how, remedy = self._how(culprit, told_by, waited_s)
+        raise NeighborLost(culprit, f"{how}: {what} of rank {self._rank} cannot complete; {remedy}") from error
 
-    def _how(self, culprit: int, told_by: int, waited_s: float) -> str:
-        """How the culprit was lost; in its own words, if it has left any."""
-        its_own, timeout_s = self._read_note(culprit), self._patience.seconds
+    def _how(self, culprit: int, told_by: int, waited_s: float) -> tuple[str, str]:
+        """How the culprit was lost, in its own words if it has left any, and what to do."""
+        its_own, timeout_s, look = (
+            self._read_note(culprit),
+            self._patience.seconds,
+            f"look at the log of rank {culprit}",
+        )
         if its_own is not None and its_own.culprit == culprit:
-            return f"rank {culprit} has ended with {its_own.why}"
+            return f"rank {culprit} has ended with {its_own.why}", look
         if told_by != self._rank:
-            return f"rank {told_by} reports that rank {culprit} is lost"
+            return f"rank {told_by} reports that rank {culprit} is lost", look
         if waited_s >= 0.9 * timeout_s:
-            return f"rank {culprit} has been silent for the timeout of {timeout_s:g} s (longer, if it is only slow)"
-        return f"rank {culprit} closed its connection {waited_s:.1f} s into the wait (timeout {timeout_s:g} s)"
+            more = f"{look}, or give a longer timeout_s if it is only slow"
+            return f"rank {culprit} has been silent for the timeout of {timeout_s:g} s", more
+        return f"rank {culprit} closed its connection {waited_s:.1f} s into the wait (timeout {timeout_s:g} s)", look
 
     def _find_culprit(self, others: list[int]) -> tuple[int, int]:
         """(the rank at fault, who says so).

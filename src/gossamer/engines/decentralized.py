@@ -265,7 +265,7 @@ class Decentralized(SynchronousEngine):
             there = sorted(file.name for file in Path(folder).glob("rank-*.pt"))
             raise ValueError(
                 f"there is no {missing} in {folder}"
-                + (f", only {', '.join(there[:4])} …" if there else "")
+                + (f", only {', '.join(there[:4])}{' …' * (len(there) > 4)}" if there else "")
                 + ": give the folder that save() has filled, and start as many workers as then; where a rank was lost, "
                 "copy the file of another"
             )
