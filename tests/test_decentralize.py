@@ -1,6 +1,7 @@
 """The two lines around a loop of the user's own: whatever is in the loop, they do what a plain loop by hand does."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -353,6 +354,42 @@ def test_what_cannot_work_is_refused_with_the_remedy(size: int, settings: dict[s
     message = refusal(size, **settings)
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            lambda rank: {"topology": "base-2" if rank == 2 else "ring"},
+            "rank 2 has the topology base-2, but rank 0 has",
+        ),
+        (lambda rank: {"bucket_mib": 1e-5 if rank == 1 else 25.0}, "rank 1 has bucket_mib 1e-05, but rank 0 has 25.0"),
+        (lambda rank: {"algorithm": f"local-sgd:every={rank + 2}"}, "rank 1 has the algorithm LocalSGD"),
+        (lambda rank: {"topology": "ada", "steps_per_epoch": 9 - rank, "epochs": 4}, "rank 1 has steps_per_epoch 8"),
+    ],
+    ids=["topology", "parts", "algorithm", "epochs"],
+)
+def test_ranks_with_different_settings_are_told_so(settings: Callable[[int], dict[str, Any]], words: str) -> None:
+    def rank(group: ProcessGroup) -> str:
+        model = network()
+        with pytest.raises(ValueError, match="give the same on all ranks") as caught:
+            decentralize(model, sgd(model), group=group, **settings(group.rank()))
+        return str(caught.value)
+
+    for told in run_ranks(5, rank):
+        assert told.startswith(words)
+
+
+def test_ranks_with_different_models_are_told_so() -> None:
+    def rank(group: ProcessGroup) -> str:
+        model = nn.Linear(4, 2 + (group.rank() == 1))
+        with pytest.raises(ValueError, match="give the same on all ranks") as caught:
+            decentralize(model, sgd(model), group=group)
+        return str(caught.value)
+
+    for told in run_ranks(2, rank):
+        assert told.startswith("rank 1 has a model of 2 tensors of 15 numbers")
+        assert "but rank 0 has 2 tensors of 10 numbers" in told
 
 
 def test_parameters_added_before_the_start_are_trained_and_later_ones_refused() -> None:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from gossamer import algorithms, topologies
 from gossamer.algorithms import Algorithm
-from gossamer.engines import Decentralized, Wire, World, join_world
+from gossamer.engines import Decentralized, Wire, World, check_same, join_world, outline
 from gossamer.topologies import Mixing, Schedule
 
 
@@ -82,6 +82,18 @@ def decentralize(
             f"topology={topology!r}, algorithm={algorithm!r}: give names, such as 'ring' and 'd-psgd', or what "
             "gossamer.topologies.ring(8) and gossamer.algorithms.DPSGD() return"
         )
+    check_same(
+        world.group,
+        {
+            "a model of": outline((*model.parameters(), *model.buffers())),
+            "an optimizer of": outline(p for param_group in optimizer.param_groups for p in param_group["params"]),
+            "the topology": topology.name,
+            "steps_per_epoch": steps_per_epoch if topology.period is None else None,
+            "the algorithm": algorithm,
+            "bucket_mib": bucket_mib,
+            "wire_dtype": wire_dtype,
+        },
+    )
     return Decentralized(
         model,
         optimizer,
