@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
 import gossamer
-from gossamer.optim import AccumAdamW, window_for
+from gossamer.optim import AccumAdamW, betas_for, window_for
 from gossamer.tasks import TASKS
 
 EXAMPLES = """examples:
@@ -69,13 +69,12 @@ def main() -> None:
     device = pick_device()
     torch.manual_seed(args.seed)
     model = GPT(args.width, args.heads, args.layers).to(device)
-    optimizer = AccumAdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), window=1)
+    window = window_for(gossamer.join_world().size)  # by the number of workers, before there is a handle to ask
+    betas = betas_for(window, (0.9, 0.98))  # they act once a window: rescaled, moments look as far back as Adam's
+    optimizer = AccumAdamW(model.parameters(), lr=args.lr, betas=betas, window=window)
     wire_dtype = torch.bfloat16 if args.bf16_wire else None
 
     with gossamer.decentralize(model, optimizer, topology=args.topology, wire_dtype=wire_dtype) as handle:
-        window = window_for(handle.size)  # the number of workers is known from here on
-        for group in optimizer.param_groups:  # betas act once a window: rescaled, moments look as far back as Adam's
-            group.update(window=window, betas=tuple(1 - window * (1 - beta) for beta in group["betas"]))
         scheduler = LambdaLR(optimizer, lambda step: warm_up_then_cosine(step, args.steps))
         mine = torch.arange(data.num_train)[handle.rank :: handle.size]  # every worker reads windows of its own
         torch.manual_seed(args.seed + handle.rank)

@@ -1,12 +1,17 @@
 """The two lines around a loop of the user's own: whatever is in the loop, they do what a plain loop by hand does."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from gossamer import algorithms, decentralize, topologies
@@ -14,6 +19,7 @@ from loops import BATCHES, Loop, agree, backward, by_hand, decentralized, fixed,
 from problems import network, network_batch, network_loss
 from ranks import run_ranks
 from trajectories import perturbed
+from worlds import in_processes
 
 N, STEPS = 4, 6
 PAIRS = topologies.build("one-peer-exponential", N)
@@ -203,6 +209,11 @@ def test_every_algorithm(algorithm: str, size: int) -> None:
     agree(trained, by_hand(Loop(), schedule, STEPS, spelled_out))
 
 
+def test_a_graph_that_was_made() -> None:
+    trained = decentralized(Loop(), 5, STEPS, topology=topologies.ring(5))
+    agree(trained, by_hand(Loop(), topologies.build("ring", 5), STEPS))
+
+
 def test_an_algorithm_that_was_made() -> None:
     trained = decentralized(Loop(), 2, STEPS, topology="ring", algorithm=algorithms.LocalSGD(every=3))
     agree(trained, by_hand(Loop(), topologies.build("ring", 2), STEPS, "local-sgd:every=3"))
@@ -331,6 +342,11 @@ def refusal(size: int, **settings: Any) -> str:
         (1, {"bucket_mib": 0}, ["bucket_mib=0", "more than 0"]),
         (1, {"timeout_s": -1}, ["timeout_s=-1", "more than 0"]),
         (1, {"wire_dtype": torch.int8}, ["torch.int8", "torch.bfloat16"]),
+        (5, {"topology": "ada"}, ["ada changes from epoch to epoch", "got None and None"]),
+        (5, {"topology": "ada:k_min=2", "steps_per_epoch": 9}, ["give steps_per_epoch", "got 9 and None"]),
+        (2, {"topology": "ada", "steps_per_epoch": 0, "epochs": 2}, ["steps_per_epoch", "got 0"]),
+        (1, {"topology": None}, ["topology=None", "such as 'ring'"]),
+        (1, {"algorithm": algorithms.DPSGD}, ["DPSGD", "gossamer.algorithms.DPSGD() return"]),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -338,6 +354,42 @@ def test_what_cannot_work_is_refused_with_the_remedy(size: int, settings: dict[s
     message = refusal(size, **settings)
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            lambda rank: {"topology": "base-2" if rank == 2 else "ring"},
+            "rank 2 has the topology base-2, but rank 0 has",
+        ),
+        (lambda rank: {"bucket_mib": 1e-5 if rank == 1 else 25.0}, "rank 1 has bucket_mib 1e-05, but rank 0 has 25.0"),
+        (lambda rank: {"algorithm": f"local-sgd:every={rank + 2}"}, "rank 1 has the algorithm LocalSGD"),
+        (lambda rank: {"topology": "ada", "steps_per_epoch": 9 - rank, "epochs": 4}, "rank 1 has steps_per_epoch 8"),
+    ],
+    ids=["topology", "parts", "algorithm", "epochs"],
+)
+def test_ranks_with_different_settings_are_told_so(settings: Callable[[int], dict[str, Any]], words: str) -> None:
+    def rank(group: ProcessGroup) -> str:
+        model = network()
+        with pytest.raises(ValueError, match="give the same on all ranks") as caught:
+            decentralize(model, sgd(model), group=group, **settings(group.rank()))
+        return str(caught.value)
+
+    for told in run_ranks(5, rank):
+        assert told.startswith(words)
+
+
+def test_ranks_with_different_models_are_told_so() -> None:
+    def rank(group: ProcessGroup) -> str:
+        model = nn.Linear(4, 2 + (group.rank() == 1))
+        with pytest.raises(ValueError, match="give the same on all ranks") as caught:
+            decentralize(model, sgd(model), group=group)
+        return str(caught.value)
+
+    for told in run_ranks(2, rank):
+        assert told.startswith("rank 1 has a model of 2 tensors of 15 numbers")
+        assert "but rank 0 has 2 tensors of 10 numbers" in told
 
 
 def test_parameters_added_before_the_start_are_trained_and_later_ones_refused() -> None:
@@ -359,10 +411,69 @@ def test_parameters_added_before_the_start_are_trained_and_later_ones_refused() 
         assert trained.tolist() == [[0.5, 0.5], [0.875, 0.875]]
 
 
+def test_a_model_without_its_optimizer_is_refused() -> None:
+    model, other = network(), network()
+    with pytest.raises(ValueError, match="a model and its optimizer, got SGD and Sequential"):
+        decentralize(sgd(model), model)
+    with pytest.raises(ValueError, match=r"steps none of the model's parameters: make it for model.parameters\(\)"):
+        decentralize(model, sgd(other))
+
+
+def test_an_optimizer_is_decentralized_once_at_a_time() -> None:
+    model = network()
+    optimizer = sgd(model)
+    with decentralize(model, optimizer) as training:
+        with pytest.raises(ValueError, match=r"decentralized already: call close\(\)"):
+            decentralize(model, optimizer)
+        take_steps(training, range(2))
+    with decentralize(model, optimizer) as training:
+        take_steps(training, range(2))
+    assert training.num_steps == 2
+
+
 def test_complex_parameters_are_refused_with_the_remedy() -> None:
     model = nn.ParameterList([torch.ones(2, dtype=torch.complex64)])
     with pytest.raises(ValueError, match=r"'0' is torch.complex64.*keep torch.view_as_real of it"):
         decentralize(model, torch.optim.SGD(model.parameters()))
+
+
+def _wrapped(group: ProcessGroup) -> dict[str, str]:
+    """What is said to models that others average or have taken apart, in a world of one."""
+    mesh = init_device_mesh("cpu", (1,))
+    parallel = DistributedDataParallel(network())
+    apart = fully_shard(network(), mesh=mesh)
+    tensor_parallel = nn.Linear(4, 4)
+    tensor_parallel.weight = nn.Parameter(distribute_tensor(tensor_parallel.weight.detach(), mesh, [Shard(0)]))
+    models = {
+        "ddp": parallel,
+        "ddp inside": nn.Sequential(nn.Identity(), parallel),
+        "fsdp": apart,
+        "dtensor": tensor_parallel,
+        "module": parallel.module,
+    }
+    said = {}
+    for name, model in models.items():
+        try:
+            decentralize(model, sgd(model)).close()
+            said[name] = "fine"
+        except ValueError as error:
+            said[name] = str(error)
+    return said
+
+
+def test_models_that_others_average_or_have_taken_apart_are_refused_with_the_remedy() -> None:
+    (said,) = in_processes(1, _wrapped).values()
+    assert said.pop("module") == "fine"
+    starts = {
+        "ddp": "the model is in DistributedDataParallel",
+        "ddp inside": "the model's '1' is in DistributedDataParallel",
+        "fsdp": "the model is sharded by FSDP",
+        "dtensor": "parameter 'weight' is a DTensor",
+    }
+    assert said.keys() == starts.keys()
+    for name, start in starts.items():
+        assert said[name].startswith(start)
+        assert "hand over" in said[name]
 
 
 @pytest.mark.parametrize("bad_step", ["closure", "moved"])

@@ -10,6 +10,7 @@ bench        experiments, results, reports
 recipes      experiments that make a published comparison again
 
 decentralize averages a model with its neighbours' around every step of a training loop of your own
+join_world   the workers that take part, for scripts that must know their number before that
 simulate     decentralized training of a model of your own, all replicas on one device
 """
 
@@ -19,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PARTS = ("algorithms", "bench", "engines", "metrics", "optim", "recipes", "tasks", "topologies")
-_FUNCTIONS = {"decentralize": "_decentralize", "simulate": "_simulate"}
+_FUNCTIONS = {"decentralize": "_decentralize", "join_world": "engines", "simulate": "_simulate"}
 
 if TYPE_CHECKING:
     from ._decentralize import decentralize as decentralize
     from ._simulate import simulate as simulate
+    from .engines import join_world as join_world
 
 
 def __getattr__(name: str) -> Any:

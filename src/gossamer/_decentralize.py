@@ -1,29 +1,31 @@
 """Two lines that decentralize anyone's training loop."""
 
+import sys
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.distributed import ProcessGroup
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from gossamer import algorithms, topologies
 from gossamer.algorithms import Algorithm
-from gossamer.engines import Decentralized, Wire, join_world
-from gossamer.topologies import Schedule
+from gossamer.engines import Decentralized, Wire, World, check_same, join_world, outline
+from gossamer.topologies import Mixing, Schedule
 
 
 def decentralize(
     model: nn.Module,
     optimizer: Optimizer,
     *,
-    topology: str | Schedule = "alternating-exponential-ring",
+    topology: str | Mixing | Schedule = "alternating-exponential-ring",
     algorithm: str | Algorithm = "d-psgd-overlapped",
     group: ProcessGroup | None = None,
     local_size: int | None = None,
     wire_dtype: torch.dtype | None = None,
     bucket_mib: float = 25.0,
-    steps_per_epoch: int = 1,
+    steps_per_epoch: int | None = None,
     epochs: int | None = None,
     seed: int = 0,
     timeout_s: float | None = None,
@@ -48,8 +50,8 @@ def decentralize(
     Args:
         model: the user's own, on its device; its `state_dict` keys stay as they are.
         optimizer: any of torch, or one like it, made for the model's parameters before.
-        topology: a graph or schedule by name (`gossamer graphs`), or one that was built. Schedules that change by the
-            epoch (Ada) need `steps_per_epoch` and `epochs`.
+        topology: a graph or schedule by name (`gossamer graphs`), or one that was built.
+        steps_per_epoch, epochs: of the training, for schedules that change by the epoch (Ada).
         algorithm: by name, with parameters as in `local-sgd:every=8`, or made.
         group: of all workers; when not given, torch's default group, or what the launcher's environment says.
         local_size: workers a node, for topologies that respect it; when not given, the launcher's number.
@@ -58,18 +60,40 @@ def decentralize(
             stepped.
         seed: of random graphs, the same on all ranks.
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
-        rescue: a folder where every rank saves its state when a neighbour is lost.
+        rescue: a folder where every rank saves its state when a neighbour is lost, or when SIGTERM ends the process.
     """
     if wire_dtype not in (None, torch.bfloat16, torch.float16, torch.float32, torch.float64):
         raise ValueError(f"wire_dtype={wire_dtype} cannot be sent and averaged: give torch.bfloat16, or nothing")
-    world = join_world(group, local_size=local_size)
-    size = world.group.size()
-    if isinstance(topology, str):
-        topology = topologies.build(
-            topology, size, steps_per_epoch=steps_per_epoch, epochs=epochs, local_size=world.local_size, seed=seed
+    if not isinstance(model, nn.Module) or not isinstance(optimizer, Optimizer):
+        raise ValueError(
+            f"decentralize takes a model and its optimizer, got {type(model).__name__} and {type(optimizer).__name__}"
         )
+    _check_model(model)
+    _check_optimizer(optimizer, model)
+    world = join_world(group, local_size=local_size)
+    if isinstance(topology, str):
+        topology = _build(topology, world, steps_per_epoch=steps_per_epoch, epochs=epochs, seed=seed)
+    elif isinstance(topology, Mixing):
+        topology = topologies.constant(topology)
     if isinstance(algorithm, str):
         algorithm = algorithms.build(algorithm)
+    if not isinstance(topology, Schedule) or not isinstance(algorithm, Algorithm):
+        raise ValueError(
+            f"topology={topology!r}, algorithm={algorithm!r}: give names, such as 'ring' and 'd-psgd', or what "
+            "gossamer.topologies.ring(8) and gossamer.algorithms.DPSGD() return"
+        )
+    check_same(
+        world.group,
+        {
+            "a model of": outline((*model.parameters(), *model.buffers())),
+            "an optimizer of": outline(p for param_group in optimizer.param_groups for p in param_group["params"]),
+            "the topology": topology.name,
+            "steps_per_epoch": steps_per_epoch if topology.period is None else None,
+            "the algorithm": algorithm,
+            "bucket_mib": bucket_mib,
+            "wire_dtype": wire_dtype,
+        },
+    )
     return Decentralized(
         model,
         optimizer,
@@ -81,3 +105,64 @@ def decentralize(
         timeout_s=timeout_s,
         rescue=None if rescue is None else Path(rescue),
     )
+
+
+def _check_model(model: nn.Module) -> None:
+    """Each worker must hold the whole model by itself, and nobody else may average it."""
+    for name, module in model.named_modules():
+        where = f"the model's {name!r}" if name else "the model"
+        if isinstance(module, DistributedDataParallel):
+            raise ValueError(
+                f"{where} is in DistributedDataParallel, which goes on averaging all gradients: take it off, or hand "
+                "over its .module, and call that in the loop too"
+            )
+        if isinstance(module, _classes("torch.distributed.fsdp", "FullyShardedDataParallel", "FSDPModule")):
+            raise ValueError(
+                f"{where} is sharded by FSDP, but here each worker holds the whole of it: hand over the model as it "
+                "was before FSDP took it apart"
+            )
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, _classes("torch.distributed.tensor", "DTensor")):
+            raise ValueError(
+                f"parameter {name!r} is a DTensor, of which each worker holds a part, but here each holds the whole: "
+                "hand over a model of plain tensors (full_tensor() gives them)"
+            )
+
+
+def _check_optimizer(optimizer: Optimizer, model: nn.Module) -> None:
+    stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if stepped.isdisjoint(id(p) for p in model.parameters()):
+        raise ValueError(
+            "the optimizer steps none of the model's parameters: make it for model.parameters(), after the model is on "
+            "its device"
+        )
+    hooked = (getattr(hook, "__self__", None) for hook in optimizer._optimizer_step_pre_hooks.values())
+    if any(isinstance(one, Decentralized) for one in hooked):
+        raise ValueError("the optimizer is decentralized already: call close() of what the first call has returned")
+
+
+def _classes(module: str, *names: str) -> tuple[type, ...]:
+    """Classes of a part of torch; none where nobody has imported it, since then nothing can be one of them."""
+    return tuple(getattr(sys.modules[module], name) for name in names) if module in sys.modules else ()
+
+
+def _build(topology: str, world: World, *, steps_per_epoch: int | None, epochs: int | None, seed: int) -> Schedule:
+    epoch = 1 if steps_per_epoch is None else steps_per_epoch
+    local_size = world.local_size or world.size
+    schedule = topologies.build(
+        topology, world.size, steps_per_epoch=epoch, epochs=epochs, local_size=local_size, seed=seed
+    )
+    follows_epochs = schedule.period is None and schedule.per_round(2) is schedule
+    needed = {"steps_per_epoch": steps_per_epoch, "epochs": epochs}
+    if follows_epochs and any(value is None and f"{key}=" not in topology for key, value in needed.items()):
+        raise ValueError(
+            f"{topology} changes from epoch to epoch: give steps_per_epoch, of one worker, as len(loader) has it, and "
+            f"epochs; got {steps_per_epoch} and {epochs}"
+        )
+    if world.local_size is None and f"local_size={local_size}" in schedule.name and "local_size" not in topology:
+        raise ValueError(
+            f"{topology} averages within nodes, which must have as many workers each, but these have "
+            f"{', '.join(map(str, world.workers_per_node))}: start as many on each (srun --ntasks-per-node), give "
+            "local_size=1 to take each worker for a node, or take base-2, which does not mind nodes"
+        )
+    return schedule

@@ -1,6 +1,7 @@
 """Stopped at any step and taken up again in fresh models, a training is bit by bit the one that never stopped."""
 
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,67 @@ def test_a_folder_of_another_world_or_model_is_refused(tmp_path: Path) -> None:
 
     run_ranks(2, load)
     run_ranks(1, load_parts)
+
+
+def refusals(load: Callable[[Decentralized], None], size: int) -> list[str]:
+    """What each rank is told; nothing has changed by then, and the training goes on."""
+
+    def rank(group: ProcessGroup) -> str:
+        with begin(model_of(), group, topology="ring") as training:
+            start = take_steps(training, range(1))
+            with pytest.raises(ValueError) as caught:  # noqa: PT011 - the callers match
+                load(training)
+            assert torch.equal(everything(training.model), start)
+            assert training.num_steps == 1
+            take_steps(training, range(1, 3))
+            return str(caught.value)
+
+    return run_ranks(size, rank)
+
+
+def test_files_of_different_steps_are_refused_on_all_ranks(tmp_path: Path) -> None:
+    def save(group: ProcessGroup) -> None:
+        with begin(model_of(), group, topology="ring") as training:
+            for steps in (2, 5):
+                take_steps(training, range(training.num_steps, steps))
+                training.save(tmp_path / str(steps))
+
+    run_ranks(3, save)
+    told = refusals(lambda training: training.load(tmp_path / ("5" if training.rank == 1 else "2")), 3)
+    assert set(told) == {
+        "the states to load are not of one moment: step 2 on rank 0, 2; step 5 on rank 1: give all ranks what one "
+        "save() has written, or what was rescued at the end of one training"
+    }
+
+
+def test_a_file_that_one_rank_lacks_is_missed_on_all(tmp_path: Path) -> None:
+    def save(group: ProcessGroup) -> None:
+        with begin(model_of(), group, topology="ring") as training:
+            training.save(tmp_path)
+
+    run_ranks(3, save)
+    (tmp_path / "rank-1-of-3.pt").unlink()
+    for told in refusals(lambda training: training.load(tmp_path), 3):
+        assert told.startswith(f"there is no rank-1-of-3.pt in {tmp_path}, only rank-0-of-3.pt, rank-2-of-3.pt: ")
+
+
+def test_files_that_were_rescued_from_two_trainings_are_refused(tmp_path: Path) -> None:
+    """A rescued file that another rank's crash has left long ago, beside one of now."""
+
+    def save(group: ProcessGroup, num_steps: int) -> None:
+        with begin(model_of(), group, topology="ring") as training:
+            take_steps(training, range(num_steps))
+            torch.save(training._own_state(), tmp_path / f"{group.rank()}-after-{num_steps}.pt")
+
+    for num_steps in (2, 5):
+        run_ranks(2, partial(save, num_steps=num_steps))
+
+    def load(training: Decentralized) -> None:
+        path = tmp_path / f"{training.rank}-after-{(2, 5)[training.rank]}.pt"
+        training.load_state_dict(torch.load(path, weights_only=False))
+
+    for told in refusals(load, 2):
+        assert told.startswith("the states to load are not of one moment: step 2 on rank 0; step 5 on rank 1: ")
 
 
 def test_inside_the_average_nothing_is_saved_or_loaded(tmp_path: Path) -> None:

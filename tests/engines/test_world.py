@@ -13,9 +13,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
+import gossamer
 from gossamer import decentralize, topologies
 from gossamer.engines import NeighborLost, join_world
 from gossamer.engines.world import slurm_address
+from gossamer.optim import AccumAdamW, betas_for, window_for
 from loops import Loop, by_hand, flat, sgd, take_steps
 from problems import network
 from ranks import run_ranks
@@ -172,32 +174,76 @@ def test_slurm_with_one_task_is_a_process_alone(monkeypatch: pytest.MonkeyPatch)
         ({"SLURM_NTASKS_PER_NODE": "1"}, 1),
         ({"LOCAL_WORLD_SIZE": "2", "SLURM_NTASKS_PER_NODE": "1"}, 2),
         ({"LOCAL_WORLD_SIZE": "8"}, 4),  # the group is a part of what was launched
+        ({"SLURM_STEP_TASKS_PER_NODE": "3,1"}, None),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1,2(x1),1"}, None),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1(x4)"}, 1),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4"}, 4),
+        ({"LOCAL_WORLD_SIZE": "3"}, None),
     ],
     ids=str,
 )
-def test_workers_on_a_node(environment: dict[str, str], local_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_on_a_node(
+    environment: dict[str, str], local_size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
 
-    def rank(group: ProcessGroup) -> tuple[int, int]:
+    def rank(group: ProcessGroup) -> tuple[int | None, int | None]:
         return join_world(group).local_size, join_world(group, local_size=1).local_size
 
     assert run_ranks(4, rank) == [(local_size, 1)] * 4
 
 
-def test_nodes_of_unequal_size_trouble_only_the_topologies_that_mind_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2,1")
+@pytest.mark.parametrize(("tasks", "numbers"), [("2,1,1", "2, 1, 1"), ("1,3", "1, 3"), ("1(x2),2", "1, 1, 2")])
+def test_nodes_of_unequal_size_trouble_only_the_topologies_that_mind_nodes(
+    tasks: str, numbers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the first number divides the workers."""
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", tasks)
 
     def rank(group: ProcessGroup) -> None:
         model = network()
-        with decentralize(model, sgd(model), group=group, topology="ring") as training:
-            take_steps(training, range(1))
-        with pytest.raises(ValueError, match="3 workers do not fill nodes of local_size=2; take a local_size"):
+        refused = f"averages within nodes, .* these have {numbers}: start as many on each .* local_size=1 .* base-2"
+        with pytest.raises(ValueError, match=refused):
             decentralize(model, sgd(model), group=group)
-        with pytest.raises(ValueError, match="local_size=2 does not divide the 3 workers"):
-            join_world(group, local_size=2)
+        for settings in (
+            {"topology": "ring"},
+            {"topology": "alternating-exponential-ring:local_size=2"},
+            {"local_size": 1},
+        ):
+            with decentralize(model, sgd(model), group=group, **settings) as training:
+                take_steps(training, range(1))
+            assert training.num_steps == 1
+        with pytest.raises(ValueError, match="local_size=3 does not divide the 4 workers"):
+            join_world(group, local_size=3)
 
-    run_ranks(3, rank)
+    run_ranks(4, rank)
+
+
+# ---- the number of workers before the start -----------------------------------------------------------------
+
+
+def _plans_for_its_workers() -> tuple[int, int, int, float]:
+    world = gossamer.join_world()
+    model = network()
+    window = window_for(world.size)
+    optimizer = AccumAdamW(model.parameters(), window=window, betas=betas_for(window))
+    topology = {"topology": "ada", "steps_per_epoch": 12 // world.size, "epochs": 2}
+    with gossamer.decentralize(model, optimizer, **topology) as training:
+        take_steps(training, range(2 * 12 // world.size))
+    assert (training.rank, training.size) == (world.rank, world.size)
+    return world.size, training.num_steps, optimizer.param_groups[0]["window"], optimizer.param_groups[0]["betas"][0]
+
+
+def test_a_script_can_know_its_workers_before_it_makes_an_optimizer() -> None:
+    common = {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    told = under([common | {"RANK": str(rank)} for rank in range(4)], _plans_for_its_workers)
+    assert told == dict.fromkeys(range(4), (4, 6, 2, 0.8))
+
+
+def test_a_script_alone_knows_its_workers_too() -> None:
+    assert _plans_for_its_workers() == (1, 24, 1, 0.9)
+    assert not dist.is_initialized()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import copy
 import io
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 
 from gossamer.algorithms import OverlappedDPSGD
 from gossamer.engines import StackedEngine
-from gossamer.optim import AccumAdam, AccumAdamW, window_for
+from gossamer.optim import AccumAdam, AccumAdamW, betas_for, window_for
 from gossamer.optim._accumulated import Numbers, Tensors, _step_piece_, pieces
 from problems import OPTIMIZERS, network, network_batch, network_loss
 from trajectories import processes, schedule, stacked
@@ -412,3 +412,18 @@ def test_windows_for_numbers_of_workers() -> None:
     for wrong in (0, -3, 2.0, None):
         with pytest.raises(ValueError, match=rf"num_workers is {wrong}: it must be a whole number, at least 1"):
             window_for(wrong)
+
+
+def test_rescaled_betas_remember_as_many_steps_as_adams() -> None:
+    """A moment averages over 1/(1 − β) windows."""
+    for window, betas in product((1, 2, 4, 8), ((0.9, 0.999), (0.95, 0.98))):
+        for rescaled, beta in zip(betas_for(window, betas), betas, strict=True):
+            assert window / (1 - rescaled) == pytest.approx(1 / (1 - beta))
+
+
+def test_a_window_longer_than_adams_memory_is_refused() -> None:
+    assert betas_for(20, (0.95, 0.99)) == pytest.approx((0.0, 0.8))
+    with pytest.raises(ValueError, match=r"a window of 11 .* betas \(0.9, 0.99\): take one of at most 10"):
+        betas_for(11, (0.9, 0.99))
+    with pytest.raises(ValueError, match="window is 0: it must be a whole number"):
+        betas_for(0)

@@ -1,6 +1,7 @@
 """Engines hold the replicas and supply `mix`: stacked on one device, or one process each."""
 
 from ._engine import Engine, Loss
+from .agreement import check_same, outline
 from .blame import NeighborLost
 from .decentralized import Decentralized
 from .memory import OutOfMemory
@@ -25,5 +26,7 @@ __all__ = [
     "Transport",
     "Wire",
     "World",
+    "check_same",
     "join_world",
+    "outline",
 ]

@@ -123,10 +123,14 @@ class Attendance:
         )
 
     def _check_alive(self, words: list[_Word]) -> None:
-        for rank, word in enumerate(words):
-            if word.lost is not None:
-                culprit = rank if word.lost == self.rank else word.lost
-                raise NeighborLost(culprit, f"rank {rank} has ended with {word.why}")
+        ended = [(rank, word) for rank, word in enumerate(words) if word.lost is not None]
+        if not ended:
+            return
+        rank, word = min(ended, key=lambda one: one[1].lost != one[0])  # first those who did not end because of others
+        if word.lost == self.rank:
+            raise NeighborLost(rank, f"rank {rank} gave this rank, {self.rank}, up: {word.why}")
+        assert word.lost is not None
+        raise NeighborLost(word.lost, f"rank {rank} has ended with {word.why}" if word.lost == rank else word.why)
 
     def _check_purpose(self, at: str, words: list[_Word]) -> None:
         for rank, word in enumerate(words):

@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
@@ -25,6 +25,15 @@ class NeighborLost(RuntimeError):
     def __init__(self, rank: int, message: str) -> None:
         super().__init__(message)
         self.rank = rank
+
+
+class _Note(NamedTuple):
+    """What a rank that has given up leaves for those who wait for it."""
+
+    culprit: int | None
+    """None: it looks for the one at fault."""
+    why: str
+    """Of the culprit itself: what it has ended with."""
 
 
 class Blame:
@@ -49,33 +58,38 @@ class Blame:
                 raise  # of the latter: a mistake of ours (a dtype, a device), nobody is lost
             self._give_up(peers, time.monotonic() - started, what(), error)
 
-    def put_on(self, culprit: int) -> None:
+    def put_on(self, culprit: int, why: str) -> None:
         """This rank has ended because of `culprit`: leave word of it for those who wait for this one."""
-        if self._read_note("culprit", self._rank) is None:
-            self._leave_note("present", self._rank)
-            self._leave_note("culprit", culprit)
+        if self._read_note(self._rank) is None:
+            self._leave_note(culprit, why)
 
     def _give_up(self, peers: tuple[int, ...], waited_s: float, what: str, error: Exception) -> NoReturn:
-        self._leave_note("present", self._rank)
+        self._leave_note(None)
         culprit, told_by = self._find_culprit([peer for peer in peers if peer != self._rank])
-        self._leave_note("culprit", culprit)
         if culprit == self._rank:
+            self._leave_note(culprit, f"NeighborLost: rank {told_by} gave it up")
             raise NeighborLost(
                 told_by, f"rank {told_by} gave this rank, {self._rank}, up: it had not heard from it in time"
             ) from error
-        timeout_s = self._patience.seconds
-        how = (
-            f"rank {told_by} reports that rank {culprit} is lost"
-            if told_by != self._rank
-            else f"rank {culprit} has been silent for the timeout of {timeout_s:g} s"
-            if waited_s >= 0.9 * timeout_s
-            else f"rank {culprit} closed its connection {waited_s:.1f} s into the wait (timeout {timeout_s:g} s)"
+        self._leave_note(culprit)
+        how, remedy = self._how(culprit, told_by, waited_s)
+        raise NeighborLost(culprit, f"{how}: {what} of rank {self._rank} cannot complete; {remedy}") from error
+
+    def _how(self, culprit: int, told_by: int, waited_s: float) -> tuple[str, str]:
+        """How the culprit was lost, in its own words if it has left any, and what to do."""
+        its_own, timeout_s, look = (
+            self._read_note(culprit),
+            self._patience.seconds,
+            f"look at the log of rank {culprit}",
         )
-        raise NeighborLost(
-            culprit,
-            f"{how}: {what} of rank {self._rank} cannot complete; look at the log of rank {culprit}, or give a longer "
-            "timeout if it is only slow",
-        ) from error
+        if its_own is not None and its_own.culprit == culprit:
+            return f"rank {culprit} has ended with {its_own.why}", look
+        if told_by != self._rank:
+            return f"rank {told_by} reports that rank {culprit} is lost", look
+        if waited_s >= 0.9 * timeout_s:
+            more = f"{look}, or give a longer timeout_s if it is only slow"
+            return f"rank {culprit} has been silent for the timeout of {timeout_s:g} s", more
+        return f"rank {culprit} closed its connection {waited_s:.1f} s into the wait (timeout {timeout_s:g} s)", look
 
     def _find_culprit(self, others: list[int]) -> tuple[int, int]:
         """(the rank at fault, who says so).
@@ -87,24 +101,24 @@ class Blame:
         started = time.monotonic()
         while True:
             waited_s = time.monotonic() - started
-            for peer in others:
-                culprit = self._read_note("culprit", peer)
-                if culprit is not None:
-                    return culprit, peer
-            silent = [peer for peer in others if self._read_note("present", peer) is None]
+            notes = {peer: self._read_note(peer) for peer in others}
+            for peer, note in notes.items():
+                if note is not None and note.culprit is not None:
+                    return note.culprit, peer
+            silent = [peer for peer, note in notes.items() if note is None]
             if len(silent) == 1 and waited_s > _GRACE_S:
                 return silent[0], self._rank
             if waited_s > max(self._patience.seconds, 2 * _GRACE_S):
                 return (silent or others)[0], self._rank
             time.sleep(0.02)
 
-    def _leave_note(self, kind: str, value: int) -> None:
+    def _leave_note(self, culprit: int | None, why: str = "") -> None:
         with suppress(RuntimeError):  # the store went down with the rank that hosts it: nobody can read the note
-            self._store.set(f"{kind}/{self._rank}", json.dumps(value))
+            self._store.set(f"note/{self._rank}", json.dumps([culprit, why]))
 
-    def _read_note(self, kind: str, rank: int) -> int | None:
-        key = f"{kind}/{rank}"
+    def _read_note(self, rank: int) -> _Note | None:
+        key = f"note/{rank}"
         try:
-            return int(json.loads(self._store.get(key))) if self._store.check([key]) else None
+            return _Note(*json.loads(self._store.get(key))) if self._store.check([key]) else None
         except RuntimeError:
             return None

@@ -1,11 +1,14 @@
 """What `gossamer.decentralize` returns: training in a loop of the user's own, and what can be asked of it."""
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
+from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +21,9 @@ from gossamer.topologies import Schedule
 
 from .attendance import Attendance
 from .blame import NeighborLost
+from .moments import common_step
 from .synchronous import SynchronousEngine
+from .termination import Termination
 from .wire import Wire
 from .world import World
 
@@ -50,10 +55,12 @@ class Decentralized(SynchronousEngine):
         rescue: Path | None = None,
     ) -> None:
         self._rescue = rescue
-        self._is_averaged = False
+        self._aside: dict[Tensor, Tensor] = {}
+        """The rank's own values of the tensors that hold the average of all replicas."""
         self._is_rescued = False
         self._is_closed = False
         self._first_step = 0
+        self._termination = Termination(self._rescue_in_time)
         self._started = time.monotonic()
         super().__init__(
             model,
@@ -67,6 +74,9 @@ class Decentralized(SynchronousEngine):
         )
         store = PrefixStore(f"gossamer/{self.transport.serial}", world.group.get_group_store())
         self._attendance = Attendance(store, self.transport.rank, self.transport.size)
+        self._run = _same_number(store, self.transport.rank)
+        if rescue is not None:
+            self._termination.watch()
 
     @property
     def rank(self) -> int:
@@ -80,13 +90,14 @@ class Decentralized(SynchronousEngine):
     # ---- around the step --------------------------------------------------------------------------------
 
     def _before_step(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        if self._is_averaged:
+        if self._aside:
             raise ValueError(
                 "optimizer.step() inside averaged(): the model holds the average of all replicas there, and gets its "
                 "own parameters back at the end; train outside of it"
             )
         self._check_unchanged()
         self._attendance.reach(self._num_taken + 1)
+        self._termination.change_begins(self._outermost)
         with self._rescuing():
             super()._before_step(arguments, keywords)
 
@@ -95,6 +106,7 @@ class Decentralized(SynchronousEngine):
             super()._after_step()
         for replica in self.replicas:
             replica.watch()
+        self._termination.change_ends()
 
     def _check_unchanged(self) -> None:
         """A change while an exchange is under way reaches neighbours or not, and is gone when the result arrives."""
@@ -114,9 +126,11 @@ class Decentralized(SynchronousEngine):
         with self._rescuing():
             self._meet("settle()")
             mix = self.mixer.at(self.schedule(self.num_steps))
+            self._termination.change_begins(sys._getframe())
             for replica in self.replicas:
                 if replica.pending:
                     self.algorithm.before_step(replica, mix)
+            self._termination.change_ends()
 
     @property
     def _num_taken(self) -> int:
@@ -140,9 +154,21 @@ class Decentralized(SynchronousEngine):
             self._give_up(lost)
             if self._rescue is not None and not self._is_rescued:
                 self._is_rescued = True
-                path = self._write(self._rescue, self._own_state())
-                lost.add_note(f"the state of rank {self.rank} after step {self.num_steps} is in {path}")
+                lost.add_note(self._rescue_to(self._rescue))
             raise
+
+    def _rescue_to(self, folder: Path) -> str:
+        path = self._write(folder, self._own_state())
+        return f"the state of rank {self.rank} after step {self.num_steps} is in {path}"
+
+    def _rescue_in_time(self) -> None:
+        """Before SIGTERM ends this process; said at once, since nobody will see an exception."""
+        assert self._rescue is not None
+        try:
+            said = self._rescue_to(self._rescue)
+        except Exception as error:
+            said = f"the state of rank {self.rank} could not be saved: {error}"
+        os.write(2, f"SIGTERM: {said}\n".encode())  # print may be what the signal has interrupted
 
     # ---- the average ------------------------------------------------------------------------------------
 
@@ -159,16 +185,17 @@ class Decentralized(SynchronousEngine):
                 replica.finish_pending()  # neighbours may still be reading the parameters
             tensors = [*(replica.params for replica in self.replicas), *self.buffers().values()]
             own = [tensor.clone() for tensor in tensors]
-            was_averaged, self._is_averaged = self._is_averaged, True
+            was_aside = self._aside
+            self._aside = was_aside or dict(zip(tensors, own, strict=True))
             try:
                 for tensor in tensors:
                     if tensor.is_floating_point():
                         tensor.copy_(self._mean(tensor))
                 yield self.model
             finally:
-                self._is_averaged = was_averaged
                 for tensor, values in zip(tensors, own, strict=True):
                     tensor.copy_(values)
+                self._aside = was_aside
 
     def _mean(self, values: Tensor) -> Tensor:
         """Over all ranks, and not in half precision, where sums lose what the values have."""
@@ -228,12 +255,17 @@ class Decentralized(SynchronousEngine):
 
     def load(self, folder: str | Path) -> None:
         """Take back what `save` has written, on as many workers. All ranks."""
+        self._refuse_averaged("load()")
         path = Path(folder) / self._file_name
-        if not path.is_file():
+        with self._rescuing():
+            self._meet("load()")
+            has_file = self.transport.gather(torch.tensor([path.is_file()])).flatten().tolist()
+        if not all(has_file):
+            missing = self._file_name_of(self.rank if not has_file[self.rank] else has_file.index(False))
             there = sorted(file.name for file in Path(folder).glob("rank-*.pt"))
             raise ValueError(
-                f"there is no {path.name} in {folder}"
-                + (f", only {', '.join(there[:4])} …" if there else "")
+                f"there is no {missing} in {folder}"
+                + (f", only {', '.join(there[:4])}{' …' * (len(there) > 4)}" if there else "")
                 + ": give the folder that save() has filled, and start as many workers as then; where a rank was lost, "
                 "copy the file of another"
             )
@@ -249,12 +281,21 @@ class Decentralized(SynchronousEngine):
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self._refuse_averaged("load()")
         self._check_parts(saved)
-        before = self.num_steps
         with self._rescuing():
             self._meet("load()")
-            super().load_state_dict(saved)
-            self._go_on_from_the_same_step()
-        self._first_step += self.num_steps - before
+            moments = self.transport.gather(torch.tensor([saved["num_steps"], saved.get("rescued_in", 0)]))
+            step = common_step(*moments.T.tolist())
+            for replica in self.replicas:
+                replica.finish_pending()
+        with self._termination.held():
+            self._take_back(saved, step)
+
+    def _take_back(self, saved: dict[str, Any], step: int) -> None:
+        self._first_step += step - self.num_steps
+        super().load_state_dict(saved)
+        self.num_steps = step
+        for replica in self.replicas:
+            replica.step = step
         for name, parameter in self.untrained().items():
             parameter.copy_(saved["untrained"][name])
         torch.set_rng_state(saved["random"]["cpu"])
@@ -264,20 +305,26 @@ class Decentralized(SynchronousEngine):
     def _state(self) -> dict[str, Any]:
         return super().state_dict() | {"untrained": self.untrained(), "random": _random_state()}
 
-    def _go_on_from_the_same_step(self) -> None:
-        """What was rescued stopped where each rank was; the schedule needs them at one place."""
-        self.num_steps = int(self.transport.gather(torch.tensor([self.num_steps])).max())
-        for replica in self.replicas:
-            replica.step = self.num_steps
-
     def _own_state(self) -> dict[str, Any]:
-        """Without what was under way to and from neighbours: it will not arrive any more."""
+        """Without what is under way to and from neighbours: it will not arrive any more."""
+        under_way = [replica.pending for replica in self.replicas]
         for replica in self.replicas:
-            replica.pending.clear()
-        return self._state()
+            replica.pending = {}
+        try:
+            state = self._state() | {"rescued_in": self._run}
+        finally:
+            for replica, pending in zip(self.replicas, under_way, strict=True):
+                replica.pending = pending
+        for replica_state in state["replicas"]:
+            replica_state["params"] = self._own(replica_state["params"])
+        state["buffers"] = {name: self._own(buffer) for name, buffer in state["buffers"].items()}
+        return state
+
+    def _own(self, tensor: Tensor) -> Tensor:
+        return self._aside.get(tensor, tensor)
 
     def _refuse_averaged(self, what: str) -> None:
-        if self._is_averaged:
+        if self._aside:
             raise ValueError(
                 f"{what} inside averaged(): each rank saves and loads its own parameters, which are put aside there; "
                 f"call {what} outside, and model.state_dict() for the average"
@@ -294,12 +341,16 @@ class Decentralized(SynchronousEngine):
 
     @property
     def _file_name(self) -> str:
-        return f"rank-{self.rank}-of-{self.size}.pt"
+        return self._file_name_of(self.rank)
+
+    def _file_name_of(self, rank: int) -> str:
+        return f"rank-{rank}-of-{self.size}.pt"
 
     def _write(self, folder: Path, state: dict[str, Any]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / self._file_name
-        write_whole(path, lambda temporary: torch.save(state, temporary))
+        with self._termination.held():
+            write_whole(path, lambda temporary: torch.save(state, temporary))
         return path
 
     # ---- the end ----------------------------------------------------------------------------------------
@@ -316,6 +367,7 @@ class Decentralized(SynchronousEngine):
         finally:
             self.detach()
             self._attendance.close()
+            self._termination.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -323,13 +375,15 @@ class Decentralized(SynchronousEngine):
         if error is not None:
             self._is_closed = True
             self._give_up(error)
+            self._termination.close()
         super().__exit__(kind, error, trace)
 
     def _give_up(self, error: BaseException) -> None:
         """Tell those who wait for this rank, at a meeting or in an exchange, whom to look at."""
         culprit = error.rank if isinstance(error, NeighborLost) else self.rank
-        self._attendance.fail(culprit, f"{type(error).__name__}: {error}")
-        self.transport.blame.put_on(culprit)
+        why = str(error) if isinstance(error, NeighborLost) else f"{type(error).__name__}: {error}".rstrip(": ")
+        self._attendance.fail(culprit, why)
+        self.transport.blame.put_on(culprit, why)
         self.transport.leave_boards()
 
 
@@ -338,3 +392,10 @@ def _random_state() -> dict[str, Any]:
         "cpu": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
+
+
+def _same_number(store: PrefixStore, rank: int) -> int:
+    """A random number, not 0, that all ranks have: one training is told from another by it."""
+    if rank == 0:
+        store.set("number", str(uuid4().int >> 66 | 1))  # fits in 63 bits
+    return int(store.get("number"))

@@ -17,13 +17,34 @@ class World:
     """A process group, and how many of its processes share a node."""
 
     group: ProcessGroup
-    local_size: int
+    workers_per_node: tuple[int, ...]
+    """In the order of the ranks."""
+
+    @property
+    def rank(self) -> int:
+        return self.group.rank()
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return self.group.size()
+
+    @property
+    def local_size(self) -> int | None:
+        """Workers on every node; None where some have more than others."""
+        return self.workers_per_node[0] if len(set(self.workers_per_node)) == 1 else None
 
 
 def join_world(group: ProcessGroup | None = None, *, local_size: int | None = None) -> World:
     """The group that is given; that of `torch.distributed`, where a launcher or the user has made one; one made from
     what `torchrun` or Slurm's `srun` has put into the environment, for as long as the process lives; or a world of this
     process alone.
+
+    For scripts that need the number of workers before they call `gossamer.decentralize`, which otherwise does this.
+
+    >>> world = join_world()
+    >>> world.rank, world.size
+    (0, 1)
     """
     if group is None and not dist.is_initialized():
         _init_from(os.environ)
@@ -35,13 +56,13 @@ def join_world(group: ProcessGroup | None = None, *, local_size: int | None = No
         group = dist.new_group(ranks, backend=_backend(), use_local_synchronization=True)
     assert group is not None
     if local_size is None:
-        return World(group=group, local_size=_local_size(os.environ, group.size()))
+        return World(group=group, workers_per_node=_workers_per_node(os.environ, group.size()))
     if local_size < 1 or group.size() % local_size:
         raise ValueError(
             f"local_size={local_size} does not divide the {group.size()} workers: give the number of workers on each "
             "node, the same on all"
         )
-    return World(group=group, local_size=local_size)
+    return World(group=group, workers_per_node=_evenly(local_size, group.size()))
 
 
 def _init_from(environment: "os._Environ[str] | dict[str, str]") -> None:
@@ -90,13 +111,25 @@ def slurm_address(environment: "os._Environ[str] | dict[str, str]") -> str:
     return f"tcp://{host}:{port}"
 
 
-def _local_size(environment: "os._Environ[str] | dict[str, str]", size: int) -> int:
-    """Workers on this node; all of them, where nobody has said."""
+def _workers_per_node(environment: "os._Environ[str] | dict[str, str]", size: int) -> tuple[int, ...]:
+    """As the launcher says, Slurm in the manner of `2(x3),1`; all on one node, where nobody has said.
+
+    >>> _workers_per_node({"SLURM_STEP_TASKS_PER_NODE": "2(x3),1"}, 7)
+    (2, 2, 2, 1)
+    >>> _workers_per_node({"LOCAL_WORLD_SIZE": "4"}, 8)
+    (4, 4)
+    """
     for key in ("LOCAL_WORLD_SIZE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"):
-        found = re.match(r"\d+", environment.get(key, ""))
-        if found and int(found[0]) <= size:
-            return int(found[0])
-    return size
+        said = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get(key, ""))
+        counts = [int(count) for count, times in said for _ in range(int(times or 1))]
+        if counts and 0 < max(counts) <= size:  # else the group is a part of what was launched
+            return tuple(counts) if len(set(counts)) > 1 else _evenly(counts[0], size)
+    return (size,)
+
+
+def _evenly(local_size: int, size: int) -> tuple[int, ...]:
+    full, rest = divmod(size, local_size)
+    return (local_size,) * full + (rest,) * (rest > 0)
 
 
 def _alone() -> ProcessGroup:
