@@ -17,6 +17,8 @@ from .cases import Links
 _BURST_BYTES = 128 * 1024
 """Twice the largest packet that Linux hands to a cable at once."""
 _QUEUE_MS = 50
+_CONGESTION_CONTROL = "reno"
+"""Every namespace may have it. The machine may have another, such as BBR, which measures its way and takes its time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,7 @@ def network(links: Links) -> Iterator[list[Host]]:
             _run(f"ip netns add {name}")
             made.append(name)
             _run(f"ip -n {name} link set lo up")
+            _run(f"ip netns exec {name} sysctl -q -w net.ipv4.tcp_congestion_control={_CONGESTION_CONTROL}")
         for number in range(len(links.switches)):
             _run(f"ip -n {switch} link add s{number} type bridge")
             _run(f"ip -n {switch} link set s{number} up")
