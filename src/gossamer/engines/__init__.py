@@ -1,9 +1,12 @@
-"""Engines hold the replicas and supply `mix`: stacked on one device, or one process each."""
+"""Engines hold the replicas and supply `mix`: stacked on one device, or one process each, in step or out of it."""
 
 from ._engine import Engine, Loss
+from .asynchronous import Asynchronous
+from .asynchronous_pairs import AsynchronousPairs
 from .blame import NeighborLost
 from .decentralized import Decentralized
 from .memory import OutOfMemory
+from .served import Served
 from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import CannotStack, StackedGradient
 from .synchronous import SynchronousEngine
@@ -12,6 +15,8 @@ from .wire import Wire
 from .world import World, join_world
 
 __all__ = [
+    "Asynchronous",
+    "AsynchronousPairs",
     "CannotStack",
     "Decentralized",
     "Engine",
@@ -19,6 +24,7 @@ __all__ = [
     "MakeOptimizer",
     "NeighborLost",
     "OutOfMemory",
+    "Served",
     "StackedEngine",
     "StackedGradient",
     "SynchronousEngine",

@@ -11,8 +11,8 @@ from .wire import Wire
 
 _SWAP, _INVITE = 1.0, 2.0
 
-OnLost = Callable[[int, str], None]
-"""Called with a partner that is gone, and why."""
+OnLost = Callable[[int, str | None], None]
+"""Called with a partner that is gone, and why; None where it has said a last word."""
 
 
 class Gossip:
@@ -37,15 +37,15 @@ class Gossip:
         is_active: bool,
         wire: Wire,
         seed: str,
+        on_sent: Callable[[int], None],
         on_lost: OnLost,
     ) -> None:
         self.live = live
         self.links = dict(links)
-        self.bytes_sent = 0
         self.failure: BaseException | None = None
         """What has ended a thread here other than the loss of a partner."""
         self._is_active = is_active
-        self._on_lost = on_lost
+        self._on_sent, self._on_lost = on_sent, on_lost
         self._random = random.Random(seed)
         self._sent, self._received = Parcel(live.values, wire), Parcel(live.values, wire)
         self._swapping = threading.Lock()
@@ -92,8 +92,7 @@ class Gossip:
             self._is_closed = True
             self._changed.notify_all()
         self._thread.join()
-        links = tuple(self.links.values())
-        for link in links:
+        for link in tuple(self.links.values()):
             link.leave()
 
     def join(self) -> None:
@@ -151,7 +150,7 @@ class Gossip:
             self.live.copy_to(self._sent)
             link.swap(self._received, self._sent)
             self.live.mix(self._sent, self._received)
-            self.bytes_sent += self._sent.nbytes
+            self._on_sent(self._sent.nbytes)
 
     # ---- the listening threads --------------------------------------------------------------------------
 
@@ -169,4 +168,4 @@ class Gossip:
         if error is not None and not isinstance(error, LinkBroken):
             self.failure = error
         elif known is not None and not self._is_closed:
-            self._on_lost(link.other, "it has left" if error is None else str(error))
+            self._on_lost(link.other, None if error is None else str(error))
