@@ -41,7 +41,7 @@ class Asynchronous(Decentralized):
         return self.roll
 
     def _links(self, others: list[int], num_numbers: int) -> dict[int, Link]:
-        """Connections with some ranks, which do the same; all make theirs in the same order, so none wait in a circle."""
+        """Connections with some ranks. All make theirs in the same order, so that they do not wait in a circle."""
         pairs = sorted((min(self.rank, other), max(self.rank, other), other) for other in others)
         store = self._store.clone()  # type: ignore[attr-defined] # of its own: a store answers one caller at a time
         return {
@@ -160,7 +160,7 @@ class Asynchronous(Decentralized):
     # ---- the end ----------------------------------------------------------------------------------------
 
     def _lose(self, rank: int, why: str | None) -> None:
-        """A partner is gone: in the middle of something, or (without a reason) with a last word. Called in any thread."""
+        """A partner is gone, unexpectedly or (without a reason) with a last word. Called in any thread."""
         if why is not None:
             self.roll.lose(rank, why)
         reason = self.roll.why_gone(rank)

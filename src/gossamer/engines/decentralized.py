@@ -229,7 +229,7 @@ class Decentralized(SynchronousEngine):
         if isinstance(batches, DataLoader):
             raise ValueError(
                 f"a DataLoader makes its {len(batches)} batches one after the other and cannot leave any to other "
-                "ranks: share lists of rows, alike on all ranks, and give the loader batch_sampler=training.share(lists)"
+                "ranks: share lists of rows, alike on all ranks, and give it batch_sampler=training.share(lists)"
             )
         if isinstance(batches, int) and batches < 0:
             raise ValueError(f"share({batches}): give the number of batches in an epoch, 0 or more")

@@ -1,4 +1,4 @@
-"""Two workers that talk out of step with all others: short words that are listened for, and parcels that follow them."""
+"""Two workers that talk out of step with all others: short words that are listened for, and parcels."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroupGloo, Store, Work
+from torch.distributed import ProcessGroupGloo, Store, Work  # type: ignore[attr-defined]
 
 from .parcel import Parcel
 
@@ -40,12 +40,12 @@ class Link:
         """Wait for the other to do the same. A word has `num_numbers` numbers."""
         self.other = other
         self._timeout_s = timeout_s
-        options = ProcessGroupGloo._Options()
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined] # not in the stubs, like send and recv
         options._timeout = timedelta(seconds=timeout_s())
         options._threads = 1  # they are for collectives, of which there are none
         options._devices = [ProcessGroupGloo.create_default_device()]
         self._here, self._there = int(rank > other), int(rank < other)
-        self._group = ProcessGroupGloo(store, self._here, 2, options)
+        self._group: Any = ProcessGroupGloo(store, self._here, 2, options)
         self._num_numbers = num_numbers
         self._has_left = threading.Lock()
         self._listener: threading.Thread | None = None
@@ -53,7 +53,7 @@ class Link:
     def listen(
         self, on_word: Callable[["Link", Word], Any], on_end: Callable[["Link", BaseException | None], Any]
     ) -> None:
-        """From here on, until the other leaves (`on_end` with None), is lost (with `LinkBroken`), or `on_word` fails."""
+        """Until the other leaves (`on_end` with None) or is lost (with `LinkBroken`), or `on_word` fails."""
         self._listener = threading.Thread(
             target=self._listen, args=(on_word, on_end), name=f"gossamer-link-{self.other}", daemon=True
         )

@@ -29,12 +29,12 @@ class Staleness:
 
     def quantile(self, share: float) -> int:
         """So stale, or less, is this share of all gradients; 0 where there are none."""
-        needed, seen, last = share * self._counts.total(), 0, 0
-        for last, count in self.histogram.items():
+        needed, seen = share * self._counts.total(), 0
+        for changes, count in self.histogram.items():
             seen += count
             if seen >= needed:
-                break
-        return last
+                return changes
+        return 0
 
     def figures(self) -> dict[str, float]:
         return {
