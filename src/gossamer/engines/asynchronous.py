@@ -71,7 +71,7 @@ class Asynchronous(Decentralized):
 
     @abstractmethod
     def _leave(self) -> None:
-        """Say farewell to the partners, and wait for nobody."""
+        """Say a last word to the partners, and hear theirs, if that does not take long."""
 
     @abstractmethod
     def _restart(self) -> None:
@@ -111,7 +111,9 @@ class Asynchronous(Decentralized):
             return super()._mean(values)
         if len(members) == 1:
             return values.clone()
-        total = (values.double() if self._counts else torch.zeros_like(values, dtype=torch.float64)).cpu()
+        total = torch.zeros(values.shape, dtype=torch.float64)
+        if self._counts:
+            total.copy_(values)
         self.transport.wait_for(self.transport.all_reduce(total, members), *members)
         return (total / self._num_counted).to(values)
 

@@ -4,7 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 
-from .link import Link, LinkBroken, Word
+from .link import Link, LinkBroken, Word, farewell
 from .live import LiveReplica
 from .parcel import Parcel
 from .wire import Wire
@@ -41,6 +41,7 @@ class Gossip:
         on_lost: OnLost,
     ) -> None:
         self.live = live
+        self._all_links = tuple(links.values())
         self.links = dict(links)
         self.failure: BaseException | None = None
         """What has ended a thread here other than the loss of a partner."""
@@ -58,7 +59,7 @@ class Gossip:
         self._is_busy = False
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="gossamer-mixing", daemon=True)
-        for link in tuple(self.links.values()):
+        for link in self._all_links:
             link.listen(self._on_word, self._on_end)
         self._thread.start()
 
@@ -87,18 +88,12 @@ class Gossip:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Leave all partners; those who are in the middle of a swap with this worker end it first."""
+        """Leave all partners; a swap that is under way comes to its end first."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         self._thread.join()
-        for link in tuple(self.links.values()):
-            link.leave()
-
-    def join(self) -> None:
-        """Wait until all partners have left too."""
-        for link in tuple(self.links.values()):
-            link.join()
+        farewell(self._all_links)
 
     # ---- the mixing thread ------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Two workers that talk out of step with all others: short words that are listened for, and parcels."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -18,6 +18,8 @@ _FOREVER = timedelta(days=365)
 """A word may be long in coming: gloo would close the connection after a timeout."""
 _LEAVE = -1.0
 """The last word."""
+
+_FAREWELL_S = 10.0
 
 Word = list[float]
 
@@ -85,9 +87,9 @@ class Link:
                 self.tell(_LEAVE)
 
     def join(self) -> None:
-        """Wait until the other has left too."""
-        if self._listener is not None:
-            self._listener.join()
+        """Wait until the other has left too, or a while: a thread that ends with its process ends in gloo's code."""
+        if self._listener is not None and self._listener is not threading.current_thread():
+            self._listener.join(_FAREWELL_S)
 
     def _listen(
         self, on_word: Callable[["Link", Word], Any], on_end: Callable[["Link", BaseException | None], Any]
@@ -120,6 +122,14 @@ class Link:
     def _wait(self, works: list[Work]) -> None:
         for work in works:
             work.wait(self._timeout)
+
+
+def farewell(links: Iterable[Link]) -> None:
+    """Leave all, then wait for their last words."""
+    for link in links:
+        link.leave()
+    for link in links:
+        link.join()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .asynchronous import Asynchronous
 from .blame import NeighborLost
-from .link import Link, LinkBroken, Word
+from .link import Link, LinkBroken, Word, farewell
 from .parcel import Parcel
 
 _SERVER = 0
@@ -39,7 +39,8 @@ class Served(Asynchronous):
         self.links = self._links(others, 2 + len(self.optimizer.param_groups))
         self._gradients = {other: Parcel(self._params, self.transport.wire) for other in others}
         self._parameters = {other: Parcel(self._served(), self.transport.wire) for other in others}
-        for link in tuple(self.links.values()):
+        self._all_links = tuple(self.links.values())
+        for link in self._all_links:
             link.listen(self._serve, self._on_end)
 
     @property
@@ -178,8 +179,7 @@ class Served(Asynchronous):
         pass
 
     def _leave(self) -> None:
-        for link in tuple(self.links.values()):
-            link.leave()
+        farewell(self._all_links)
 
 
 def _set_rate(param_group: dict[str, Any], rate: float) -> None:
