@@ -183,7 +183,7 @@ class Asynchronous(Decentralized):
             return
         self._is_closed = True
         try:
-            with self._together("close()"):
+            with self._rescuing(), self._together("close()"):
                 for replica in self.replicas:
                     replica.finish_pending()
                 self._average([*(replica.params for replica in self.replicas), *self.buffers().values()])
