@@ -47,7 +47,7 @@ def _train_until_killed(group: ProcessGroup, *, algorithm: str, victim: int, whe
             lost = str(error)
     return {
         "done": done,
-        "weight": model.weight.detach().clone(),
+        "weight": model.weight.detach().numpy().tobytes(),
         "lost": sorted(training.lost),
         "told": [str(warning.message) for warning in told if issubclass(warning.category, RuntimeWarning)],
         "error": lost,
@@ -59,7 +59,7 @@ def test_the_rest_finish_the_epoch_and_average(victim: int, when: str) -> None:
     ends = in_processes(SIZE, partial(_train_until_killed, algorithm="ad-psgd", victim=victim, when=when))
     assert sorted(ends) == [rank for rank in range(SIZE) if rank != victim]
     weights = [end["weight"] for end in ends.values()]
-    assert all(torch.equal(weight, weights[0]) for weight in weights)
+    assert len(set(weights)) == 1
     if when == "training":  # whoever dies takes a batch with it, and leaves the rest to the others
         assert sum(end["done"] for end in ends.values()) > BATCHES * 3 // 4 - SIZE
     for rank, end in ends.items():
@@ -73,7 +73,7 @@ def test_the_rest_finish_the_epoch_and_average(victim: int, when: str) -> None:
 def test_a_parameter_server_goes_on_without_a_worker() -> None:
     ends = in_processes(SIZE, partial(_train_until_killed, algorithm="parameter-server", victim=2, when="training"))
     assert sorted(ends) == [0, 1, 3]
-    assert all(torch.equal(end["weight"], ends[0]["weight"]) for end in ends.values())
+    assert len({end["weight"] for end in ends.values()}) == 1
     assert ends[0]["lost"] == [2]
     assert ends[0]["done"] == 0
     assert ends[1]["done"] + ends[3]["done"] > BATCHES // 2
