@@ -37,12 +37,13 @@ class Asynchronous(Decentralized):
             self._begin()
 
     def _attend(self) -> Roll:
-        self.roll = Roll(self._store, self.rank, self.size)
+        self.roll = Roll(self._store, self.rank, self.size, [self._partners(rank) for rank in range(self.size)])
         return self.roll
 
-    def _links(self, others: list[int], num_numbers: int) -> dict[int, Link]:
-        """Connections with some ranks. All make theirs in the same order, so that they do not wait in a circle."""
-        pairs = sorted((min(self.rank, other), max(self.rank, other), other) for other in others)
+    def _links(self, num_numbers: int) -> dict[int, Link]:
+        """Connections with partners. All make theirs in the same order, so that they do not wait in a circle."""
+        partners = self._partners(self.rank)
+        pairs = sorted((min(self.rank, other), max(self.rank, other), other) for other in partners)
         store = self._store.clone()  # type: ignore[attr-defined] # of its own: a store answers one caller at a time
         return {
             other: Link(
@@ -56,6 +57,10 @@ class Asynchronous(Decentralized):
         }
 
     # ---- what a method does -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _partners(self, rank: int) -> list[int]:
+        """With whom a rank talks."""
 
     @abstractmethod
     def _begin(self) -> None:
@@ -189,6 +194,7 @@ class Asynchronous(Decentralized):
                 self._average([*(replica.params for replica in self.replicas), *self.buffers().values()])
         finally:
             self._leave()
+            self.roll.close()
             self.detach()
             self.transport.close()
 
