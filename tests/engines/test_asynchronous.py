@@ -1,6 +1,9 @@
 """AD-PSGD in a loop of the user's own: nobody waits, nothing is lost, and the end is an average. Ranks are threads."""
 
 import copy
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -369,3 +372,34 @@ def test_every_batch_of_an_epoch_is_shared_out_once(algorithm: str) -> None:
         assert sorted(number for epochs in by_rank for number in epochs[epoch]) == list(range(expected))
     if algorithm == "parameter-server":
         assert by_rank[0] == [[], [], []]
+
+
+def test_a_script_may_end_without_closing() -> None:
+    """Its threads are not torn out of gloo, which would abort the process."""
+    script = """
+import sys
+from problems import network
+from loops import sgd, take_steps
+from ranks import run_ranks
+from gossamer import decentralize
+
+trainings = []
+
+def rank(group):
+    model = network()
+    training = decentralize(model, sgd(model), group=group, algorithm=sys.argv[1])
+    if group.rank() or sys.argv[1] == "ad-psgd":
+        take_steps(training, range(3))
+    trainings.append(training)
+
+run_ranks(2, rank)
+print("ended")
+"""
+    for algorithm in algorithms.ASYNCHRONOUS:
+        done = subprocess.run(
+            [sys.executable, "-c", script, algorithm],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", ""), algorithm

@@ -1,5 +1,6 @@
 """Asynchronous training in a loop of the user's own: nobody waits for the slowest, and who dies is left behind."""
 
+import atexit
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ class Asynchronous(Decentralized):
         super().__init__(*arguments, **settings)
         with torch.no_grad():
             self._begin()
+        atexit.register(self._end_with_process)
 
     def _attend(self) -> Roll:
         self.roll = Roll(self._store, self.rank, self.size, [self._partners(rank) for rank in range(self.size)])
@@ -193,6 +195,7 @@ class Asynchronous(Decentralized):
                     replica.finish_pending()
                 self._average([*(replica.params for replica in self.replicas), *self.buffers().values()])
         finally:
+            atexit.unregister(self._end_with_process)
             self._leave()
             self.roll.close()
             self.detach()
@@ -200,6 +203,11 @@ class Asynchronous(Decentralized):
 
     def _give_up(self, error: BaseException) -> None:
         """The others go on without this rank."""
+        atexit.unregister(self._end_with_process)
         self.roll.fail(self.rank, f"{type(error).__name__}: {error}")
         self._leave()
         self.transport.leave_boards()
+
+    def _end_with_process(self) -> None:
+        """Nobody has closed it: the threads must not be in gloo's code when the process ends."""
+        self._give_up(RuntimeError("its process has ended without close()"))
