@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,8 +11,17 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from gossamer import algorithms, topologies
-from gossamer.algorithms import Algorithm
-from gossamer.engines import Decentralized, Wire, World, check_same, join_world, outline
+from gossamer.algorithms import ADPSGD, Algorithm, ParameterServer
+from gossamer.engines import (
+    AsynchronousPairs,
+    Decentralized,
+    Served,
+    Wire,
+    World,
+    check_same,
+    join_world,
+    outline,
+)
 from gossamer.topologies import Mixing, Schedule
 
 
@@ -19,7 +29,7 @@ def decentralize(
     model: nn.Module,
     optimizer: Optimizer,
     *,
-    topology: str | Mixing | Schedule = "alternating-exponential-ring",
+    topology: str | Mixing | Schedule | None = None,
     algorithm: str | Algorithm = "d-psgd-overlapped",
     group: ProcessGroup | None = None,
     local_size: int | None = None,
@@ -50,15 +60,17 @@ def decentralize(
     Args:
         model: the user's own, on its device; its `state_dict` keys stay as they are.
         optimizer: any of torch, or one like it, made for the model's parameters before.
-        topology: a graph or schedule by name (`gossamer graphs`), or one that was built.
+        topology: a graph or schedule by name (`gossamer graphs`), or one that was built. When not given, what suits the
+            algorithm: an alternating exponential ring, or for AD-PSGD a bipartite exponential graph.
         steps_per_epoch, epochs: of the training, for schedules that change by the epoch (Ada).
-        algorithm: by name, with parameters as in `local-sgd:every=8`, or made.
+        algorithm: by name, with parameters as in `local-sgd:every=8`, or made. With `ad-psgd` and `parameter-server`
+            workers do not wait for each other, and take their batches from `training.share(...)`.
         group: of all workers; when not given, torch's default group, or what the launcher's environment says.
         local_size: workers a node, for topologies that respect it; when not given, the launcher's number.
         wire_dtype: send in this type (`torch.bfloat16`); a worker's own parameters stay as they are.
         bucket_mib: a larger model is stepped and sent in parts of about this size, each on its way while the next is
             stepped; when not given, 25 for a model on a GPU, and 4 elsewhere, where a step takes longer.
-        seed: of random graphs, the same on all ranks.
+        seed: of random graphs and random partners, the same on all ranks.
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
         rescue: a folder where every rank saves its state when a neighbour is lost, or when SIGTERM ends the process.
     """
@@ -71,12 +83,14 @@ def decentralize(
     _check_model(model)
     _check_optimizer(optimizer, model)
     world = join_world(group, local_size=local_size)
+    if isinstance(algorithm, str):
+        algorithm = algorithms.build(algorithm)
+    if topology is None and isinstance(algorithm, Algorithm):
+        topology = algorithm.usual_graph
     if isinstance(topology, str):
         topology = _build(topology, world, steps_per_epoch=steps_per_epoch, epochs=epochs, seed=seed)
     elif isinstance(topology, Mixing):
         topology = topologies.constant(topology)
-    if isinstance(algorithm, str):
-        algorithm = algorithms.build(algorithm)
     if not isinstance(topology, Schedule) or not isinstance(algorithm, Algorithm):
         raise ValueError(
             f"topology={topology!r}, algorithm={algorithm!r}: give names, such as 'ring' and 'd-psgd', or what "
@@ -94,17 +108,22 @@ def decentralize(
             "wire_dtype": wire_dtype,
         },
     )
-    return Decentralized(
-        model,
-        optimizer,
-        algorithm=algorithm,
-        schedule=topology,
-        world=world,
-        wire=Wire(wire_dtype),
-        bucket_mib=_bucket_mib(model) if bucket_mib is None else bucket_mib,
-        timeout_s=timeout_s,
-        rescue=None if rescue is None else Path(rescue),
-    )
+    settings: dict[str, Any] = {
+        "algorithm": algorithm,
+        "schedule": topology,
+        "world": world,
+        "wire": Wire(wire_dtype),
+        "timeout_s": timeout_s,
+        "rescue": None if rescue is None else Path(rescue),
+    }
+    match algorithm:
+        case ADPSGD():
+            return AsynchronousPairs(model, optimizer, seed=seed, **settings)
+        case ParameterServer():
+            return Served(model, optimizer, **settings)
+        case _:
+            parts_mib = _bucket_mib(model) if bucket_mib is None else bucket_mib
+            return Decentralized(model, optimizer, bucket_mib=parts_mib, **settings)
 
 
 def _bucket_mib(model: nn.Module) -> float:

@@ -16,7 +16,7 @@ def buildable(name: str, n: int) -> bool:
     """Whether the mathematics of a family allows n workers."""
     if name in ("hypercube", "one-peer-exponential", "alternating-exponential-ring"):
         return n & (n - 1) == 0
-    if name == "alternating-ring":
+    if name in ("alternating-ring", "bipartite-exponential"):
         return n % 2 == 0 or n == 1
     if name == "torus":
         return n <= 3 or any(n % d == 0 for d in range(2, n))

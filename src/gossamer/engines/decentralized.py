@@ -3,29 +3,32 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
 from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from gossamer._files import write_whole
 from gossamer.algorithms import Algorithm
 from gossamer.topologies import Schedule
 
-from .attendance import Attendance
+from .attendance import Attendance, Meetings
 from .blame import NeighborLost
 from .moments import common_step
 from .synchronous import SynchronousEngine
 from .termination import Termination
 from .wire import Wire
 from .world import World
+
+T = TypeVar("T")
 
 
 class ScalarWriter(Protocol):
@@ -72,11 +75,14 @@ class Decentralized(SynchronousEngine):
             wire=wire,
             bucket_mib=bucket_mib,
         )
-        store = PrefixStore(f"gossamer/{self.transport.serial}", world.group.get_group_store())
-        self._attendance = Attendance(store, self.transport.rank, self.transport.size)
-        self._run = _same_number(store, self.transport.rank)
+        self._store = PrefixStore(f"gossamer/{self.transport.serial}", world.group.get_group_store())
+        self._attendance = self._attend()
+        self._run = _same_number(self._store, self.rank)
         if rescue is not None:
             self._termination.watch()
+
+    def _attend(self) -> Meetings:
+        return Attendance(self._store, self.rank, self.size)
 
     @property
     def rank(self) -> int:
@@ -123,8 +129,7 @@ class Decentralized(SynchronousEngine):
 
         Until the next step nobody reads the parameters then, and they may be changed.
         """
-        with self._rescuing():
-            self._meet("settle()")
+        with self._rescuing(), self._together("settle()"):
             mix = self.mixer.at(self.schedule(self.num_steps))
             self._termination.change_begins(sys._getframe())
             for replica in self.replicas:
@@ -144,6 +149,12 @@ class Decentralized(SynchronousEngine):
         if furthest is not None and self.algorithm.steps_together:
             for replica in self.replicas:  # those who answered do not know a learning rate that has changed since
                 self.transport.broadcast(replica.params, source=furthest)
+
+    @contextmanager
+    def _together(self, at: str) -> Iterator[None]:
+        """All ranks have come here, and the parameters stand still."""
+        self._meet(at)
+        yield
 
     @contextmanager
     def _rescuing(self) -> Iterator[None]:
@@ -180,22 +191,27 @@ class Decentralized(SynchronousEngine):
         All ranks. Afterwards it has its own parameters back, and the training goes on as if nothing had been.
         """
         with self._rescuing():
-            self._meet("averaged()")
-            for replica in self.replicas:
-                replica.finish_pending()  # neighbours may still be reading the parameters
-            tensors = [*(replica.params for replica in self.replicas), *self.buffers().values()]
-            own = [tensor.clone() for tensor in tensors]
             was_aside = self._aside
-            self._aside = was_aside or dict(zip(tensors, own, strict=True))
+            own: dict[Tensor, Tensor] = {}
             try:
-                for tensor in tensors:
-                    if tensor.is_floating_point():
-                        tensor.copy_(self._mean(tensor))
+                with self._together("averaged()"):
+                    for replica in self.replicas:
+                        replica.finish_pending()  # neighbours may still be reading the parameters
+                    tensors = (*(replica.params for replica in self.replicas), *self.buffers().values())
+                    own.update((tensor, tensor.clone()) for tensor in tensors)
+                    self._aside = was_aside or own
+                    self._average(tensors)
                 yield self.model
             finally:
-                for tensor, values in zip(tensors, own, strict=True):
+                for tensor, values in own.items():
                     tensor.copy_(values)
                 self._aside = was_aside
+
+    def _average(self, tensors: Iterable[Tensor]) -> None:
+        """Replace tensors by their average over all ranks."""
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                tensor.copy_(self._mean(tensor))
 
     def _mean(self, values: Tensor) -> Tensor:
         """Over all ranks, and not in half precision, where sums lose what the values have."""
@@ -203,8 +219,7 @@ class Decentralized(SynchronousEngine):
 
     def consensus_distance(self) -> float:
         """How far the replicas are apart, (1/n) Σ‖xᵢ − x̄‖² / ‖x̄‖², over all trained parameters. All ranks."""
-        with self._rescuing():
-            self._meet("consensus_distance()")
+        with self._rescuing(), self._together("consensus_distance()"):
             return self._consensus_distance()
 
     @torch.no_grad()
@@ -216,6 +231,38 @@ class Decentralized(SynchronousEngine):
             norm += mean.square().sum().cpu()
         spread = self._mean(spread.reshape(1)).squeeze()
         return float(spread / norm) if spread > 0 else 0.0
+
+    # ---- work -------------------------------------------------------------------------------------------
+
+    @overload
+    def share(self, batches: int) -> Iterator[int]: ...
+    @overload
+    def share(self, batches: Sequence[T]) -> Iterator[T]: ...
+    def share(self, batches: int | Sequence[T]) -> Iterator[int] | Iterator[T]:
+        """Those batches of an epoch that this rank is to do: of a sequence of batches, or of so many numbers from 0 on.
+
+        Over all ranks each batch comes up once. Ranks that wait for each other get equal shares; asynchronous ones get
+        the next batch when they ask for it, so a slow worker does less, and the epoch is over when nothing is left.
+        The sequence must be the same on all ranks, which call this as often as each other:
+
+            order = torch.randperm(len(data), generator=torch.Generator().manual_seed(epoch)).split(32)
+            for rows in training.share(order):
+                loss = criterion(model(data[rows]), targets[rows])
+
+        A `DataLoader` takes it as its batch sampler: `DataLoader(data, batch_sampler=training.share(order))`.
+        """
+        if isinstance(batches, DataLoader):
+            raise ValueError(
+                f"a DataLoader makes its {len(batches)} batches one after the other and cannot leave any to other "
+                "ranks: share lists of rows, alike on all ranks, and give it batch_sampler=training.share(lists)"
+            )
+        if isinstance(batches, int) and batches < 0:
+            raise ValueError(f"share({batches}): give the number of batches in an epoch, 0 or more")
+        items = range(batches) if isinstance(batches, int) else batches
+        return (items[number] for number in self._claims(len(items)))  # type: ignore[return-value] # as overloaded
+
+    def _claims(self, num_batches: int) -> Iterator[int]:
+        return iter(range(self.rank, num_batches, self.size))
 
     # ---- figures ----------------------------------------------------------------------------------------
 
@@ -259,7 +306,7 @@ class Decentralized(SynchronousEngine):
         path = Path(folder) / self._file_name
         with self._rescuing():
             self._meet("load()")
-            has_file = self.transport.gather(torch.tensor([path.is_file()])).flatten().tolist()
+            has_file = [bool(number) for (number,) in self._of_everybody(path.is_file())]
         if not all(has_file):
             missing = self._file_name_of(self.rank if not has_file[self.rank] else has_file.index(False))
             there = sorted(file.name for file in Path(folder).glob("rank-*.pt"))
@@ -273,22 +320,25 @@ class Decentralized(SynchronousEngine):
 
     def state_dict(self) -> dict[str, Any]:
         self._refuse_averaged("save()")
-        with self._rescuing():
-            self._meet("save()")
+        with self._rescuing(), self._together("save()"):
             return self._state()
 
     @torch.no_grad()
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self._refuse_averaged("load()")
         self._check_parts(saved)
-        with self._rescuing():
-            self._meet("load()")
-            moments = self.transport.gather(torch.tensor([saved["num_steps"], saved.get("rescued_in", 0)]))
-            step = common_step(*moments.T.tolist())
+        with self._rescuing(), self._together("load()"):
+            moments = self._of_everybody(saved["num_steps"], saved.get("rescued_in", 0))
+            step = common_step(*zip(*moments, strict=True))
             for replica in self.replicas:
                 replica.finish_pending()
-        with self._termination.held():
-            self._take_back(saved, step)
+            with self._termination.held():
+                self._take_back(saved, step)
+
+    def _of_everybody(self, *numbers: int) -> list[list[int]]:
+        """The numbers of every rank. All ranks."""
+        everybody: list[list[int]] = self.transport.gather(torch.tensor(numbers)).tolist()
+        return everybody
 
     def _take_back(self, saved: dict[str, Any], step: int) -> None:
         self._first_step += step - self.num_steps

@@ -12,6 +12,7 @@ A `Mixing` is a graph with weights, a `Schedule` a function from the step to a m
 
 from gossamer.topologies._ada import ada, ada_k
 from gossamer.topologies._base import base_graph
+from gossamer.topologies._bipartite import bipartite_exponential, halves
 from gossamer.topologies._draw import draw_schedule_svg, draw_svg
 from gossamer.topologies._facts import facts
 from gossamer.topologies._graphs import (
@@ -49,6 +50,7 @@ __all__ = [
     "alternating_exponential_ring",
     "alternating_ring",
     "base_graph",
+    "bipartite_exponential",
     "build",
     "complete",
     "constant",
@@ -62,6 +64,7 @@ __all__ = [
     "from_groups",
     "from_matrix",
     "from_networkx",
+    "halves",
     "hypercube",
     "names",
     "one_peer_exponential",

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gossamer._names import Spec, lookup
-from gossamer.topologies import _ada, _base, _graphs, _pairs, _random_graphs
+from gossamer.topologies import _ada, _base, _bipartite, _graphs, _pairs, _random_graphs
 from gossamer.topologies._checks import num_workers, whole_number
 from gossamer.topologies._mixing import Mixing
 from gossamer.topologies._schedule import Schedule, constant
@@ -74,6 +74,9 @@ FAMILIES: dict[str, Family] = {
     "ring": Family(_graphs.ring, "a circle: the two next to you"),
     "ring-lattice": Family(_ring_lattice, "a circle: the k nearest"),
     "hypercube": Family(_graphs.hypercube, "all ranks one binary digit away (powers of two)"),
+    "bipartite-exponential": Family(
+        _bipartite.bipartite_exponential, "the ranks 1, 3, 5, 9, 17 … away, both ways; two halves (even n)"
+    ),
     "star": Family(_graphs.star, "a hub, rank 0, that all others talk to"),
     "random-regular": Family(_random_regular, "a random graph, the same degree for all"),
     "erdos-renyi": Family(_erdos_renyi, "a random graph, each link with probability p"),
