@@ -8,14 +8,14 @@ import torch
 from convolutions import check_convolution
 
 from gossamer import topologies
-from gossamer.engines.stacked_mix import neighbour_table
+from gossamer.engines.stacked_mix import neighbour_table, places_around
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 pytest.importorskip("triton", reason="Triton is for Linux")
 
 import triton.language as tl
 
-from gossamer.engines.kernels import mix
+from gossamer.engines.kernels import mix, mix_tiles
 from gossamer.engines.kernels.conv import correlate, weight_gradient
 
 
@@ -61,14 +61,73 @@ class WithConstantLength:
         return launch
 
 
-@pytest.mark.parametrize("graph", ["ring", "torus", "exponential", "ring-lattice:k=6", "ring-lattice:k=22"])
-def test_mixing(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def whole_numbers(n: int, p: int) -> torch.Tensor:
+    """Sums of them are exact in whatever order."""
+    return torch.randint(-1000, 1000, (n, p)).double()
+
+
+@pytest.mark.parametrize(
+    ("graph", "n", "p"), [("ring-lattice:k=6", 32, 514), ("ring-lattice:k=22", 41, 257), ("ring-lattice:k=30", 37, 16)]
+)
+def test_mixing_over_a_window(graph: str, n: int, p: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mix, "_window", WithConstantLength(mix._window))
-    mixing = topologies.build(graph, 24)(0)
-    values = torch.randn(24, 700, dtype=torch.float64)
-    if mixing.window is None:
-        neighbours, weights = (torch.from_numpy(table) for table in neighbour_table(mixing))
-        mixed = mix.mix_few(values, neighbours, weights)
-    else:
-        mixed = mix.mix_lattice(values, mixing.window.half)
+    mixing = topologies.build(graph, n)(0)
+    values = whole_numbers(n, p)
+    assert mixing.window is not None
+    mixed = mix.mix_lattice(values, mixing.window.half)
     torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
+
+
+@pytest.mark.parametrize(("graph", "p"), [("torus", 700), ("star", 513)])
+def test_mixing_with_few_neighbours(graph: str, p: int) -> None:
+    mixing = topologies.build(graph, 12)(0)
+    neighbours, weights = (torch.from_numpy(table) for table in neighbour_table(mixing))
+    values = torch.randn(12, p, dtype=torch.float64)
+    mixed = mix.mix_few(values, neighbours, weights)
+    torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
+
+
+@pytest.mark.parametrize(
+    ("graph", "n", "p"),
+    [
+        ("ring", 4, 600),  # less than a tile
+        ("ring", 32, 3),
+        ("ring", 45, 514),  # tiles and a piece; blocks of columns and a piece
+        ("ring-lattice:k=4", 37, 257),
+        ("torus", 24, 256),
+        ("torus", 35, 258),
+        ("torus:rows=2", 10, 260),
+        ("exponential", 40, 5),
+    ],
+)
+def test_mixing_in_tiles(graph: str, n: int, p: int) -> None:
+    mixing = topologies.build(graph, n)(0)
+    places = places_around(mixing)
+    assert places is not None
+    tile = mix_tiles.best_tile(*places)
+    assert tile is not None
+    values = whole_numbers(n, p)
+    mixed = mix_tiles.mean_of_places(values, *places, tile)
+    torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
+
+
+@pytest.mark.parametrize("tile", [(1, 16, 2), (4, 8, 1)])
+def test_the_tile_changes_no_bit(tile: tuple[int, int, int]) -> None:
+    places = places_around(topologies.build("torus", 24)(0))
+    assert places is not None
+    values = torch.randn(24, 600)
+    best = mix_tiles.best_tile(*places)
+    assert best is not None
+    results = [mix_tiles.mean_of_places(values, *places, each) for each in (best, mix_tiles.Tile(*tile, 0.0))]
+    assert torch.equal(*results)
+
+
+def test_a_tile_reads_a_row_about_once() -> None:
+    read = {}
+    for graph in ("ring", "torus", "exponential"):
+        places = places_around(topologies.build(graph, 1008)(0))
+        assert places is not None
+        tile = mix_tiles.best_tile(*places)
+        assert tile is not None
+        read[graph] = tile.rows_read
+    assert read == pytest.approx({"ring": 1088 / 1008, "torus": 2.0, "exponential": 8.0})
