@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from convolutions import check_convolution
+from convolutions import check_convolution, check_product
 
 from gossamer import topologies
 from gossamer.engines.stacked_mix import neighbour_table, places_around
@@ -15,7 +15,7 @@ pytest.importorskip("triton", reason="Triton is for Linux")
 
 import triton.language as tl
 
-from gossamer.engines.kernels import mix, mix_tiles
+from gossamer.engines.kernels import mix, mix_tiles, pointwise
 from gossamer.engines.kernels.conv import correlate, weight_gradient
 
 
@@ -48,17 +48,40 @@ def test_convolutions(n: int, batch: int, num_c: int, num_q: int, size: int, ker
     )
 
 
-class WithConstantLength:
-    """The sliding window as its interpreter can run it: that cannot count up to an argument that is not a constant."""
+class WithConstant:
+    """A kernel as the interpreter can run it: that cannot count up to an argument that is not a constant."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Any, place: int) -> None:
         self._kernel = kernel
+        self._place = place
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         def launch(*arguments: Any, **options: Any) -> None:
-            self._kernel[grid](*arguments[:6], tl.constexpr(arguments[6]), *arguments[7:], **options)
+            before, constant, after = arguments[: self._place], arguments[self._place], arguments[self._place + 1 :]
+            self._kernel[grid](*before, tl.constexpr(constant), *after, **options)
 
         return launch
+
+
+@pytest.mark.parametrize(
+    ("n", "num_c", "num_q", "height"),
+    [(2, 24, 48, 5), (1, 7, 130, 3), (3, 150, 20, 2), (1, 16, 16, 40)],
+)
+def test_products(n: int, num_c: int, num_q: int, height: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pointwise, "_product", WithConstant(pointwise._product, 5))
+    monkeypatch.setattr(pointwise, "_product_dw", WithConstant(pointwise._product_dw, 7))
+    check_product(
+        pointwise.product,
+        pointwise.product_dw,
+        n=n,
+        num_c=num_c,
+        num_q=num_q,
+        height=height,
+        width=23,
+        dtype=torch.float32,
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 def whole_numbers(n: int, p: int) -> torch.Tensor:
@@ -70,7 +93,7 @@ def whole_numbers(n: int, p: int) -> torch.Tensor:
     ("graph", "n", "p"), [("ring-lattice:k=6", 32, 514), ("ring-lattice:k=22", 41, 257), ("ring-lattice:k=30", 37, 16)]
 )
 def test_mixing_over_a_window(graph: str, n: int, p: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mix, "_window", WithConstantLength(mix._window))
+    monkeypatch.setattr(mix, "_window", WithConstant(mix._window, 6))
     mixing = topologies.build(graph, n)(0)
     values = whole_numbers(n, p)
     assert mixing.window is not None
