@@ -56,7 +56,14 @@ def main() -> None:
     parser.add_argument("--limit-s", type=int, default=0, help="give up on a measurement after so many seconds")
     parser.add_argument("--out", type=Path, help="write the rows into this JSON file")
     given = parser.parse_args()
-    rows = []
+    rows: list[Row] = []
+
+    def keep(row: Row) -> None:
+        rows.append(row)
+        say("  ".join(f"{key} {_short(value)}" for key, value in row.items()))
+        if given.out is not None:
+            write_text(given.out, json.dumps({"environment": environment(given.device), "rows": rows}, indent=1))
+
     chosen = measurements(given.device)
     if unknown := set(given.only or ()) - set(chosen):
         parser.error(f"no measurement {', '.join(sorted(unknown))}: there are {', '.join(chosen)}")
@@ -66,13 +73,9 @@ def main() -> None:
         try:
             with limited_to(given.limit_s):
                 for row in measure(given.turns):
-                    rows.append({"name": name, **row})
-                    print("  ".join(f"{key} {_short(value)}" for key, value in rows[-1].items()), flush=True)
+                    keep({"name": name, **row})
         except OutOfTime:
-            rows.append({"name": name, "gave_up_after_s": given.limit_s})
-            say(f"gave up on {name} after {given.limit_s} s")
-        if given.out is not None:
-            write_text(given.out, json.dumps({"environment": environment(given.device), "rows": rows}, indent=1))
+            keep({"name": name, "gave_up_after_s": given.limit_s})
 
 
 def measurements(device: str) -> dict[str, Callable[[int], Iterator[Row]]]:

@@ -108,10 +108,11 @@ def _gpu_operator(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> O
     if most > _FEW_NEIGHBOURS + 1:
         return _dense(mixing, dtype, device)
     places = places_around(mixing)
-    tile = best_tile(*places) if places is not None else None
-    if places is not None and tile is not None and tile.rows_read < _WORTH_A_TILE * len(places[1]):
+    if places is not None:
         shape, offsets = places
-        return lambda x: mean_of_places(x, shape, offsets, tile)
+        tile, rows_read = best_tile(shape, offsets)
+        if tile is not None and rows_read < _WORTH_A_TILE * len(offsets):
+            return lambda x: mean_of_places(x, shape, offsets, tile)
     neighbours, weights = (torch.from_numpy(table).to(device) for table in neighbour_table(mixing))
     weights = weights.to(dtype)
     return lambda x: mix_few(x, neighbours, weights)

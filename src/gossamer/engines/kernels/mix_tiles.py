@@ -7,7 +7,6 @@ way at a time that memory never waits. Rows that two tiles need come from the ca
 about the same time. Every sum has one fixed order: a mixing repeats bit by bit.
 """
 
-from functools import cache
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ from torch import Tensor
 
 Offsets = tuple[tuple[int, int], ...]
 
-_COLUMNS = 256
 _AT_ONCE_BYTES = 16
 """The most that a thread loads at once."""
 _TILES = ((1, 32), (1, 16), (1, 8), (4, 4))
@@ -55,10 +53,10 @@ def _around(place, size, FURTHEST: tl.constexpr):
     return tl.where(place >= size, place - size, place)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["NUM_BLOCKS", "TOGETHER"])
 def _mean_of_places(
-    x, out, A, B, UNITS, NUM_BLOCKS, OFFSETS: tl.constexpr, TILE_A: tl.constexpr, TILE_B: tl.constexpr,
-    EVEN: tl.constexpr, COLUMNS: tl.constexpr, TOGETHER: tl.constexpr,
+    x, out, A, B, UNITS, NUM_BLOCKS, TOGETHER, OFFSETS: tl.constexpr,
+    TILE_A: tl.constexpr, TILE_B: tl.constexpr, EVEN: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """x and out [A, B, P] with P = UNITS · EVEN: a power of two that the compiler sees, to load so many at once.
     TOGETHER blocks of columns go through all tiles before the next blocks do."""
@@ -97,22 +95,21 @@ class Tile(NamedTuple):
     a: int
     b: int
     together: int
-    """Blocks of columns."""
-    rows_read: float
-    """For every row that is made."""
+    """Blocks of columns that go through all tiles before the next do."""
+    columns: int = 256
+    num_warps: int = 4
 
 
-@cache
-def best_tile(shape: tuple[int, int], offsets: Offsets) -> Tile | None:
-    """The tile that reads the fewest rows, if any is small enough."""
+def best_tile(shape: tuple[int, int], offsets: Offsets) -> tuple[Tile | None, float]:
+    """The tile that reads the fewest rows, if any is small enough; and how many for every row that is made."""
     furthest = max(abs(da) * shape[1] + abs(db) for da, db in offsets)
-    tiles = []
-    for tile in _TILES:
-        sources = len(_sources(offsets, *tile))
-        num_tiles = prod(-(-size // side) for size, side in zip(shape, tile, strict=True))
-        if sources <= _MOST_SOURCES:
-            tiles.append(Tile(*tile, _FAR if furthest > 32 else _NEAR, sources * num_tiles / prod(shape)))
-    return min(tiles, key=lambda tile: tile.rows_read, default=None)
+    best, fewest = None, float("inf")
+    for a, b in _TILES:
+        sources = len(_sources(offsets, a, b))
+        read = sources * -(-shape[0] // a) * -(-shape[1] // b) / prod(shape)
+        if sources <= _MOST_SOURCES and read < fewest:
+            best, fewest = Tile(a, b, _FAR if furthest > 32 else _NEAR), read
+    return best, fewest
 
 
 def mean_of_places(x: Tensor, shape: tuple[int, int], offsets: Offsets, tile: Tile) -> Tensor:
@@ -120,11 +117,12 @@ def mean_of_places(x: Tensor, shape: tuple[int, int], offsets: Offsets, tile: Ti
     (a, b), p = shape, x.shape[1]
     out = torch.empty_like(x)
     even = at_once(x)
-    blocks = triton.cdiv(p, _COLUMNS)
+    blocks = triton.cdiv(p, tile.columns)
     grid = (triton.cdiv(a, tile.a) * triton.cdiv(b, tile.b) * blocks,)
     _mean_of_places[grid](
-        x, out, a, b, p // even, blocks, offsets, tile.a, tile.b, even, _COLUMNS, tile.together, num_warps=4
-    )
+        x, out, a, b, p // even, blocks, tile.together, offsets, tile.a, tile.b, even, tile.columns,
+        num_warps=tile.num_warps,
+    )  # fmt: skip
     return out
 
 
