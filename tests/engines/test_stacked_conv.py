@@ -1,6 +1,7 @@
 """Convolutions of stacked replicas: against torch's, on their own and in a compiler's graph."""
 
 from collections import Counter
+from concurrent.futures import wait
 
 import pytest
 import torch
@@ -13,7 +14,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from gossamer.engines.stacked_compile import replace_convolutions
-from gossamer.engines.stacked_conv import stacked_conv, stacked_conv_dw, stacked_product, stacked_product_dw
+from gossamer.engines.stacked_conv import (
+    compile_ahead,
+    stacked_conv,
+    stacked_conv_dw,
+    stacked_product,
+    stacked_product_dw,
+)
 
 SHAPES = [
     # n, batch, channels, filters, height, width, kernel, stride, padding
@@ -113,3 +120,17 @@ def test_only_what_is_wanted_is_replaced() -> None:
     before = count(graph)
     replace_convolutions(graph.graph, lambda images: images.dtype == torch.bfloat16)
     assert count(graph) == before
+
+
+def test_kernels_are_compiled_ahead_once_each_and_without_a_gpu_in_vain() -> None:
+    pytest.importorskip("triton", reason="Triton is for Linux")
+    from gossamer.engines.kernels import launch
+
+    traced, _ = gradient_graph()
+    replace_convolutions(traced.graph, lambda images: True)
+    before = set(launch._ahead)
+    for _ in range(2):
+        compile_ahead(traced.graph)
+    compiled = [launch._ahead[key] for key in set(launch._ahead) - before]
+    assert len(compiled) == 4 + 3 + 4 + 2 + 1 - 1, "the second convolution and the gradient of its input are one kernel"
+    wait(compiled)

@@ -1,6 +1,7 @@
 """Compiles stacked functions, with convolutions of our own on a GPU."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
@@ -15,14 +16,16 @@ from . import stacked_conv
 aten, ours = torch.ops.aten, torch.ops.gossamer
 
 
-def compile_stacked(function: Callable[..., Any]) -> Callable[..., Any]:
+def compile_stacked(function: Callable[..., Any], *, tuned: bool = True) -> Callable[..., Any]:
     """`torch.compile` for fixed shapes. Deterministic: kernels that sum are not chosen by a race, which another run of
-    the same training might decide the other way."""
-    compiled: Callable[..., Any] = torch.compile(
-        _with_code_of_its_own(function),
-        dynamic=False,
-        options={"deterministic": True, "post_grad_custom_pre_pass": _OurConvolutions()},
-    )
+    the same training might decide the other way. The others are, if `tuned`: two of each are compiled and timed."""
+    options = {
+        "deterministic": True,
+        "graph_partition": False,  # for CUDA graphs of the compiler's; the engine records its own
+        "post_grad_custom_pre_pass": _OurConvolutions(),
+        "triton.autotune_pointwise": tuned,
+    }
+    compiled: Callable[..., Any] = torch.compile(_with_code_of_its_own(function), dynamic=False, options=options)
     return compiled
 
 
@@ -41,7 +44,8 @@ class _OurConvolutions(CustomGraphPass):
 
     def __call__(self, graph: Graph) -> None:
         replace_convolutions(graph, lambda x: x.is_cuda and x.dtype == torch.bfloat16)
-        stacked_conv.compile_ahead(graph)
+        with suppress(Exception):  # it but saves time: what fails there fails again, and is reported, at the launch
+            stacked_conv.compile_ahead(graph)
 
     def uuid(self) -> Any:
         return get_hash_for_files((__file__, stacked_conv.__file__))

@@ -18,6 +18,9 @@ from .stacked_trace import Traced
 
 Named = Mapping[str, Tensor]
 
+_TUNED_UP_TO = 150
+"""So many parameters may a model have for its kernels to be chosen by timing them: with more it takes minutes."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -88,8 +91,9 @@ class StackedGradient:
             if any(tensor.is_cuda for tensor in model.parameters()):
                 from .stacked_compile import compile_stacked
 
-                self._gradient = self._of_flats(compile_stacked(gradient))
-                self._outputs = self._of_flats(compile_stacked(outputs))
+                tuned = sum(len(layout.names) for layout in self.layouts) <= _TUNED_UP_TO
+                self._gradient = self._of_flats(compile_stacked(gradient, tuned=tuned))
+                self._outputs = self._of_flats(compile_stacked(outputs, tuned=tuned))
             else:
                 self._gradient = Traced(self._gradient)
 
