@@ -19,7 +19,7 @@ aten, ours = torch.ops.aten, torch.ops.gossamer
 def compile_stacked(function: Callable[..., Any], *, tuned: bool = True) -> Callable[..., Any]:
     """`torch.compile` for fixed shapes. Deterministic: kernels that sum are not chosen by a race, which another run of
     the same training might decide the other way. The others are, if `tuned`: two of each are compiled and timed."""
-    options = {
+    options: dict[str, Any] = {
         "deterministic": True,
         "graph_partition": False,  # for CUDA graphs of the compiler's; the engine records its own
         "post_grad_custom_pre_pass": _OurConvolutions(),
