@@ -100,7 +100,7 @@ def mix_lattice(x: Tensor, half: int) -> Tensor:
     missing = 2 * size > n
     first, length = (half + 1, n - size) if missing else (n - half, size)
     sums = x.sum(0) if missing else x
-    rows, even = 32 if length <= 128 else 128, at_once(x)
+    rows, even = 64 if length <= 64 else 128, at_once(x)  # a row is read about 2 + length / rows times
     grid = (triton.cdiv(n, rows) * triton.cdiv(p, _WINDOW_COLUMNS),)
     _window[grid](
         x, out, sums, p // even, n, first, length, size, -1 if missing else 1,
