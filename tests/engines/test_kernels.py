@@ -8,7 +8,7 @@ import torch
 from convolutions import check_convolution, check_product
 
 from gossamer import topologies
-from gossamer.engines.stacked_mix import neighbour_table, places_around
+from gossamer.engines.stacked_mix import _gpu_operator, neighbour_table, places_around
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 pytest.importorskip("triton", reason="Triton is for Linux")
@@ -131,6 +131,15 @@ def test_mixing_in_tiles(graph: str, n: int, p: int) -> None:
     assert tile is not None
     values = whole_numbers(n, p)
     mixed = mix_tiles.mean_of_places(values, *places, tile)
+    torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
+
+
+@pytest.mark.parametrize("graph", ["ring", "torus", "exponential", "star", "ring-lattice:k=8", "erdos-renyi:p=0.9"])
+def test_whatever_kernel_a_gpu_takes_for_a_graph(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mix, "_window", WithConstant(mix._window, 6))
+    mixing = topologies.build(graph, 12)(0)
+    values = whole_numbers(12, 20)
+    mixed = _gpu_operator(mixing, torch.float64, torch.device("cpu"))(values)
     torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
 
 
