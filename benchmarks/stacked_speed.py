@@ -6,21 +6,27 @@
 On a GPU the ceiling is one model, compiled, in bfloat16 by autocast (convolutions channels-last; for the LSTM cuDNN's,
 which is not compiled), on all samples of all replicas. `gradient` is forward and backward; `step` is augmentation,
 gradient, optimizer and, for the replicas, mixing on a ring. Both sides are measured in turns; a row has the median time
-of each and the median, least and largest ratio of the turns. Synthetic data of the right shapes: values do not matter.
+of each and the median, least and largest ratio of the turns, and how long the first four steps of each took, which is
+compiling, with the parts of it that took longest. Synthetic data of the right shapes: values do not matter. Quick ones
+come first; `--limit-s` gives up on one that takes too long, and goes on with the next.
 """
 
 import argparse
 import copy
+import gc
 import json
 import platform
+import signal
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import compilation_time_metrics
 from torch.nn import functional as F
 
 from gossamer import topologies
@@ -32,10 +38,10 @@ from gossamer.tasks import TASKS, Task
 
 Row = dict[str, Any]
 ON_GPU = (
+    ("lstm", 96, 8),
+    ("chargpt", 96, 8),
     ("resnet20", 96, 32),
     ("resnet20", 1008, 8),
-    ("chargpt", 96, 8),
-    ("lstm", 96, 8),
     ("vgg16", 96, 32),
     ("densenet100", 96, 32),
 )
@@ -47,30 +53,65 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", nargs="*", help="names such as resnet20-96 or mixing; all when not given")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--limit-s", type=int, default=0, help="give up on a measurement after so many seconds")
     parser.add_argument("--out", type=Path, help="write the rows into this JSON file")
     given = parser.parse_args()
-    rows = []
-    for name, measure in measurements(given.device).items():
+    rows: list[Row] = []
+
+    def keep(row: Row) -> None:
+        rows.append(row)
+        say("  ".join(f"{key} {_short(value)}" for key, value in row.items()))
+        if given.out is not None:
+            write_text(given.out, json.dumps({"environment": environment(given.device), "rows": rows}, indent=1))
+
+    chosen = measurements(given.device)
+    if unknown := set(given.only or ()) - set(chosen):
+        parser.error(f"no measurement {', '.join(sorted(unknown))}: there are {', '.join(chosen)}")
+    for name, measure in chosen.items():
         if given.only and name not in given.only:
             continue
-        for row in measure(given.turns):
-            rows.append({"name": name, **row})
-            print("  ".join(f"{key} {_short(value)}" for key, value in rows[-1].items()), flush=True)
-            if given.out is not None:
-                write_text(given.out, json.dumps({"environment": environment(given.device), "rows": rows}, indent=1))
+        try:
+            with limited_to(given.limit_s):
+                for row in measure(given.turns):
+                    keep({"name": name, **row})
+        except OutOfTime:
+            keep({"name": name, "gave_up_after_s": given.limit_s})
 
 
-def measurements(device: str) -> dict[str, Callable[[int], list[Row]]]:
+def measurements(device: str) -> dict[str, Callable[[int], Iterator[Row]]]:
     if device == "cpu":
         return {"digits-16": against_a_loop}
     tasks = {f"{name}-{n}": lambda turns, a=(name, n, b): against_one_model(*a, turns) for name, n, b in ON_GPU}
-    return {**tasks, "mixing": mixing}
+    return {"mixing": mixing, **tasks}
+
+
+class OutOfTime(BaseException):
+    """Not an Exception: compilers catch those, and go on."""
+
+
+@contextmanager
+def limited_to(limit_s: int) -> Iterator[None]:
+    """Raises `OutOfTime` after so many seconds; 0 is no limit."""
+
+    def ring(*_: Any) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.alarm(limit_s)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 # ---- CPU ------------------------------------------------------------------------------------------------------
 
 
-def against_a_loop(turns: int, num_replicas: int = 16) -> list[Row]:
+def against_a_loop(turns: int, num_replicas: int = 16) -> Iterator[Row]:
     """The digits net, its own batch size, one thread: steps of the engine, and of a loop over separate models."""
     torch.set_num_threads(1)
     task = TASKS["digits"]
@@ -93,13 +134,14 @@ def against_a_loop(turns: int, num_replicas: int = 16) -> list[Row]:
                 for parameter, mixed in zip(same, torch.tensordot(weights, torch.stack(same), 1), strict=True):
                     parameter.copy_(mixed)
 
-    return [compared("step", lambda: engine.step(inputs, targets), loop, turns, repeats=20)]
+    yield compared("step", lambda: engine.step(inputs, targets), loop, turns, repeats=20)
 
 
 # ---- GPU ------------------------------------------------------------------------------------------------------
 
 
-def against_one_model(name: str, num_replicas: int, batch_size: int, turns: int) -> list[Row]:
+def against_one_model(name: str, num_replicas: int, batch_size: int, turns: int) -> Iterator[Row]:
+    gc.collect()  # what a measurement that was given up has left
     torch.cuda.empty_cache()
     torch._dynamo.reset()
     task = TASKS[name]
@@ -107,18 +149,36 @@ def against_one_model(name: str, num_replicas: int, batch_size: int, turns: int)
     draws = torch.rand(num_replicas, batch_size, task.num_draws, device="cuda") if task.num_draws else None
     prepare = torch.compile(task.prepare, dynamic=False)
     ready = prepare(inputs, draws)
-    started = time.monotonic()
+    say(f"{name}-{num_replicas}: compiling the replicas ...")
+    compilation_time_metrics.clear()
     engine = stacked(task, task.model(), num_replicas, "cuda")
-    for _ in range(4):
-        engine.step(ready, targets)
-    torch.cuda.synchronize()
-    first_s = time.monotonic() - started
+    ours_first_s = seconds_of_four(lambda: engine.step(ready, targets))
+    parts = longest_parts()
+    say(f"{name}-{num_replicas}: {ours_first_s:.0f} s ({parts}); compiling one model ...")
     gradient, step = one_model(task, inputs.flatten(0, 1), targets.flatten(0, 1), draws)
-    about = {"replicas": num_replicas, "batch": batch_size, "first_four_steps_s": first_s}
-    return [
-        about | compared("gradient", lambda: engine._gradients(ready, targets), gradient, turns),
-        about | compared("step", lambda: engine.step(prepare(inputs, draws), targets), step, turns),
-    ]
+    theirs_first_s = seconds_of_four(step)
+    say(f"{name}-{num_replicas}: {theirs_first_s:.0f} s; measuring ...")
+    about = {
+        "replicas": num_replicas,
+        "batch": batch_size,
+        "ours_first_s": ours_first_s,
+        "theirs_first_s": theirs_first_s,
+        "ours_parts": parts,
+    }
+    yield about | compared("gradient", lambda: engine._gradients(ready, targets), gradient, turns)
+    yield about | compared("step", lambda: engine.step(prepare(inputs, draws), targets), step, turns)
+
+
+def seconds_of_four(function: Callable[[], Any]) -> float:
+    """Of the first four calls: compiled at the first, recorded as a CUDA graph at the third."""
+    return 4 * seconds(function, 4)
+
+
+def longest_parts(num: int = 12) -> str:
+    """Of compiling, as torch has timed them; some are inside of others."""
+    parts = {name: sum(times) for name, times in compilation_time_metrics.items()}
+    longest = sorted(parts, key=parts.__getitem__, reverse=True)[:num]
+    return ", ".join(f"{name} {parts[name]:.1f}" for name in longest)
 
 
 def stacked(task: Task, model: nn.Module, num_replicas: int, device: str) -> StackedEngine:
@@ -192,14 +252,12 @@ class CudnnLstm(nn.Module):
         return F.linear(states, self.embedding.weight, self.bias)
 
 
-def mixing(turns: int) -> list[Row]:
+def mixing(turns: int) -> Iterator[Row]:
     """W·X for sparse graphs against copying X; for a dense graph against the matrix product alone."""
     graphs = ("ring", "torus", "exponential", "ring-lattice:k=16", "ring-lattice:k=64", "erdos-renyi:p=0.5")
-    return [
-        mixing_of(n, parameters, graph, turns)
-        for n, parameters in MIXED
-        for graph in (*graphs, f"ring-lattice:k={n // 4 * 2}", f"ring-lattice:k={n - 10}")
-    ]
+    for n, parameters in MIXED:
+        for graph in (*graphs, f"ring-lattice:k={n // 4 * 2}", f"ring-lattice:k={n - 10}"):
+            yield mixing_of(n, parameters, graph, turns)
 
 
 def mixing_of(n: int, parameters: int, graph: str, turns: int) -> Row:

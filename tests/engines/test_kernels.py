@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from convolutions import check_convolution
+from convolutions import check_convolution, check_product
 
 from gossamer import topologies
-from gossamer.engines.stacked_mix import neighbour_table
+from gossamer.engines.stacked_mix import _gpu_operator, neighbour_table, places_around
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 pytest.importorskip("triton", reason="Triton is for Linux")
 
 import triton.language as tl
 
-from gossamer.engines.kernels import mix
+from gossamer.engines.kernels import mix, mix_tiles, pointwise
 from gossamer.engines.kernels.conv import correlate, weight_gradient
 
 
@@ -48,27 +48,116 @@ def test_convolutions(n: int, batch: int, num_c: int, num_q: int, size: int, ker
     )
 
 
-class WithConstantLength:
-    """The sliding window as its interpreter can run it: that cannot count up to an argument that is not a constant."""
+class WithConstant:
+    """A kernel as the interpreter can run it: that cannot count up to an argument that is not a constant."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Any, place: int) -> None:
         self._kernel = kernel
+        self._place = place
 
     def __getitem__(self, grid: tuple[int, ...]) -> Any:
         def launch(*arguments: Any, **options: Any) -> None:
-            self._kernel[grid](*arguments[:6], tl.constexpr(arguments[6]), *arguments[7:], **options)
+            before, constant, after = arguments[: self._place], arguments[self._place], arguments[self._place + 1 :]
+            self._kernel[grid](*before, tl.constexpr(constant), *after, **options)
 
         return launch
 
 
-@pytest.mark.parametrize("graph", ["ring", "torus", "exponential", "ring-lattice:k=6", "ring-lattice:k=22"])
-def test_mixing(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mix, "_window", WithConstantLength(mix._window))
-    mixing = topologies.build(graph, 24)(0)
-    values = torch.randn(24, 700, dtype=torch.float64)
-    if mixing.window is None:
-        neighbours, weights = (torch.from_numpy(table) for table in neighbour_table(mixing))
-        mixed = mix.mix_few(values, neighbours, weights)
-    else:
-        mixed = mix.mix_lattice(values, mixing.window.half)
+@pytest.mark.parametrize(
+    ("n", "num_c", "num_q", "height"),
+    [(2, 24, 48, 5), (1, 7, 130, 3), (3, 150, 20, 2), (1, 16, 16, 40)],
+)
+def test_products(n: int, num_c: int, num_q: int, height: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pointwise, "_product", WithConstant(pointwise._product, 5))
+    monkeypatch.setattr(pointwise, "_product_dw", WithConstant(pointwise._product_dw, 7))
+    check_product(
+        pointwise.product,
+        pointwise.product_dw,
+        n=n,
+        num_c=num_c,
+        num_q=num_q,
+        height=height,
+        width=23,
+        dtype=torch.float32,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def whole_numbers(n: int, p: int) -> torch.Tensor:
+    """Sums of them are exact in whatever order."""
+    return torch.randint(-1000, 1000, (n, p)).double()
+
+
+@pytest.mark.parametrize(
+    ("graph", "n", "p"), [("ring-lattice:k=6", 32, 514), ("ring-lattice:k=22", 41, 257), ("ring-lattice:k=30", 37, 16)]
+)
+def test_mixing_over_a_window(graph: str, n: int, p: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mix, "_window", WithConstant(mix._window, 6))
+    mixing = topologies.build(graph, n)(0)
+    values = whole_numbers(n, p)
+    assert mixing.window is not None
+    mixed = mix.mix_lattice(values, mixing.window.half)
     torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
+
+
+@pytest.mark.parametrize(("graph", "p"), [("torus", 700), ("star", 513)])
+def test_mixing_with_few_neighbours(graph: str, p: int) -> None:
+    mixing = topologies.build(graph, 12)(0)
+    neighbours, weights = (torch.from_numpy(table) for table in neighbour_table(mixing))
+    values = torch.randn(12, p, dtype=torch.float64)
+    mixed = mix.mix_few(values, neighbours, weights)
+    torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
+
+
+@pytest.mark.parametrize(
+    ("graph", "n", "p"),
+    [
+        ("ring", 4, 600),  # less than a tile
+        ("ring", 32, 3),
+        ("ring", 45, 514),  # tiles and a piece; blocks of columns and a piece
+        ("ring-lattice:k=4", 37, 257),
+        ("torus", 24, 256),
+        ("torus", 35, 258),
+        ("torus:rows=2", 10, 260),
+        ("exponential", 40, 5),
+    ],
+)
+def test_mixing_in_tiles(graph: str, n: int, p: int) -> None:
+    mixing = topologies.build(graph, n)(0)
+    places = places_around(mixing)
+    assert places is not None
+    tile, _ = mix_tiles.best_tile(*places)
+    assert tile is not None
+    values = whole_numbers(n, p)
+    mixed = mix_tiles.mean_of_places(values, *places, tile)
+    torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
+
+
+@pytest.mark.parametrize("graph", ["ring", "torus", "exponential", "star", "ring-lattice:k=8", "erdos-renyi:p=0.9"])
+def test_whatever_kernel_a_gpu_takes_for_a_graph(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mix, "_window", WithConstant(mix._window, 6))
+    mixing = topologies.build(graph, 12)(0)
+    values = whole_numbers(12, 20)
+    mixed = _gpu_operator(mixing, torch.float64, torch.device("cpu"))(values)
+    torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
+
+
+@pytest.mark.parametrize("tile", [(1, 16, 2), (4, 8, 1)])
+def test_the_tile_changes_no_bit(tile: tuple[int, int, int]) -> None:
+    places = places_around(topologies.build("torus", 24)(0))
+    assert places is not None
+    values = torch.randn(24, 600)
+    best, _ = mix_tiles.best_tile(*places)
+    assert best is not None
+    results = [mix_tiles.mean_of_places(values, *places, each) for each in (best, mix_tiles.Tile(*tile))]
+    assert torch.equal(*results)
+
+
+def test_a_tile_reads_a_row_about_once() -> None:
+    read = {}
+    for graph in ("ring", "torus", "exponential"):
+        places = places_around(topologies.build(graph, 1008)(0))
+        assert places is not None
+        _, read[graph] = mix_tiles.best_tile(*places)
+    assert read == pytest.approx({"ring": 1088 / 1008, "torus": 2.0, "exponential": 8.0})

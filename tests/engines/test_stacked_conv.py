@@ -1,10 +1,11 @@
 """Convolutions of stacked replicas: against torch's, on their own and in a compiler's graph."""
 
 from collections import Counter
+from concurrent.futures import wait
 
 import pytest
 import torch
-from convolutions import check_convolution
+from convolutions import check_convolution, check_product
 from torch import Tensor, nn
 from torch._functorch.compile_utils import fx_graph_cse
 from torch.func import functional_call, grad, vmap
@@ -13,7 +14,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from gossamer.engines.stacked_compile import replace_convolutions
-from gossamer.engines.stacked_conv import stacked_conv, stacked_conv_dw
+from gossamer.engines.stacked_conv import (
+    compile_ahead,
+    stacked_conv,
+    stacked_conv_dw,
+    stacked_product,
+    stacked_product_dw,
+)
 
 SHAPES = [
     # n, batch, channels, filters, height, width, kernel, stride, padding
@@ -33,6 +40,10 @@ def test_a_convolution_and_its_gradients(shape: tuple[int, ...]) -> None:
     check_convolution(stacked_conv, stacked_conv_dw, **sizes, dtype=torch.float64)
 
 
+def test_a_product_and_its_gradients() -> None:
+    check_product(stacked_product, stacked_product_dw, n=3, num_c=5, num_q=4, dtype=torch.float64)
+
+
 class Residual(nn.Module):
     """Every kind of convolution: of the input, with a bias, with a stride, of a sum that others read too; and one that
     is left to torch."""
@@ -43,6 +54,7 @@ class Residual(nn.Module):
         self.second = nn.Conv2d(8, 8, 3, padding=1)
         self.strided = nn.Conv2d(8, 16, 3, stride=2, padding=1, bias=False)
         self.pointwise = nn.Conv2d(8, 16, 1, stride=2, bias=False)
+        self.product = nn.Conv2d(16, 16, 1)
         self.per_channel = nn.Conv2d(16, 16, 3, padding=1, groups=16)
         self.norm = nn.BatchNorm2d(8, track_running_stats=False)
 
@@ -50,7 +62,7 @@ class Residual(nn.Module):
         x = self.first(x).relu()
         x = (x + self.norm(self.second(x))).relu()
         x = self.strided(x) + self.pointwise(x)
-        return (x + self.per_channel(x)).mean((2, 3))
+        return (self.product(x).relu() + self.per_channel(x)).mean((2, 3))
 
 
 def gradient_graph() -> tuple[GraphModule, tuple[dict[str, Tensor], Tensor, Tensor]]:
@@ -68,12 +80,13 @@ def gradient_graph() -> tuple[GraphModule, tuple[dict[str, Tensor], Tensor, Tens
 
 
 def count(graph: GraphModule) -> Counter[str]:
-    return Counter(str(node.target) for node in graph.graph.nodes if "conv" in str(node.target))
+    ours = ("convolution", "gossamer")
+    return Counter(str(node.target) for node in graph.graph.nodes if any(word in str(node.target) for word in ours))
 
 
 def test_a_graph_with_our_convolutions_computes_the_same() -> None:
     graph, arguments = gradient_graph()
-    assert count(graph) == {"aten.convolution.default": 5, "aten.convolution_backward.default": 5}
+    assert count(graph) == {"aten.convolution.default": 6, "aten.convolution_backward.default": 6}
     expected = graph(*arguments)
     replace_convolutions(graph.graph, lambda images: True)
     graph.graph.lint()
@@ -81,6 +94,8 @@ def test_a_graph_with_our_convolutions_computes_the_same() -> None:
     assert count(graph) == {
         "gossamer.stacked_conv.default": 4 + 3,  # forward, and the gradients of all inputs but the images
         "gossamer.stacked_conv_dw.default": 4,
+        "gossamer.stacked_product.default": 2,
+        "gossamer.stacked_product_dw.default": 1,
         "aten.convolution.default": 1,  # one filter a channel
         "aten.convolution_backward.default": 1,
     }
@@ -93,7 +108,7 @@ def test_an_image_is_laid_out_anew_once() -> None:
     graph = fx_graph_cse(traced.graph)  # as the compiler does before
     replace_convolutions(graph, lambda images: True)
     forms = [node for node in graph.nodes if "force_stride_order" in str(node.target) and node.meta["val"].ndim == 4]
-    assert len(forms) == 3 + 3, "the inputs and the slopes of three places"
+    assert len(forms) == 4 + 4, "the inputs and the slopes of four places"
     convolutions = [node for node in graph.nodes if "stacked_conv.default" in str(node.target)]
     first, second, strided, pointwise = (node.args[0] for node in convolutions[:4])
     assert strided is pointwise
@@ -105,3 +120,17 @@ def test_only_what_is_wanted_is_replaced() -> None:
     before = count(graph)
     replace_convolutions(graph.graph, lambda images: images.dtype == torch.bfloat16)
     assert count(graph) == before
+
+
+def test_kernels_are_compiled_ahead_once_each_and_without_a_gpu_in_vain() -> None:
+    pytest.importorskip("triton", reason="Triton is for Linux")
+    from gossamer.engines.kernels import launch
+
+    traced, _ = gradient_graph()
+    replace_convolutions(traced.graph, lambda images: True)
+    before = set(launch._ahead)
+    for _ in range(2):
+        compile_ahead(traced.graph)
+    compiled = [launch._ahead[key] for key in set(launch._ahead) - before]
+    assert len(compiled) == 4 + 3 + 4 + 2 + 1 - 1, "the second convolution and the gradient of its input are one kernel"
+    wait(compiled)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from gossamer.algorithms import DPSGD
 from gossamer.engines import CannotStack, OutOfMemory, StackedEngine
-from gossamer.engines.stacked_mix import neighbour_table
+from gossamer.engines.stacked_mix import neighbour_table, places_around
 from gossamer.topologies import build
 from problems import network, network_batch, network_loss
 
@@ -157,6 +157,11 @@ def test_the_table_of_neighbours_is_the_matrix(name: str) -> None:
     matrix = torch.zeros(12, 12, dtype=torch.float64)
     matrix.scatter_add_(1, torch.from_numpy(neighbours).long(), torch.from_numpy(weights))
     torch.testing.assert_close(matrix, torch.as_tensor(mixing.matrix()), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["star", "erdos-renyi"])
+def test_where_places_differ_there_are_none_around(name: str) -> None:
+    assert places_around(build(name, 12)(0)) is None
 
 
 class Convolutions(nn.Module):

@@ -1,6 +1,7 @@
 """Compiles stacked functions, with convolutions of our own on a GPU."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
@@ -15,14 +16,16 @@ from . import stacked_conv
 aten, ours = torch.ops.aten, torch.ops.gossamer
 
 
-def compile_stacked(function: Callable[..., Any]) -> Callable[..., Any]:
+def compile_stacked(function: Callable[..., Any], *, tuned: bool = True) -> Callable[..., Any]:
     """`torch.compile` for fixed shapes. Deterministic: kernels that sum are not chosen by a race, which another run of
-    the same training might decide the other way."""
-    compiled: Callable[..., Any] = torch.compile(
-        _with_code_of_its_own(function),
-        dynamic=False,
-        options={"deterministic": True, "post_grad_custom_pre_pass": _OurConvolutions()},
-    )
+    the same training might decide the other way. The others are, if `tuned`: two of each are compiled and timed."""
+    options: dict[str, Any] = {
+        "deterministic": True,
+        "graph_partition": False,  # for CUDA graphs of the compiler's; the engine records its own
+        "post_grad_custom_pre_pass": _OurConvolutions(),
+        "triton.autotune_pointwise": tuned,
+    }
+    compiled: Callable[..., Any] = torch.compile(_with_code_of_its_own(function), dynamic=False, options=options)
     return compiled
 
 
@@ -41,6 +44,8 @@ class _OurConvolutions(CustomGraphPass):
 
     def __call__(self, graph: Graph) -> None:
         replace_convolutions(graph, lambda x: x.is_cuda and x.dtype == torch.bfloat16)
+        with suppress(Exception):  # it but saves time: what fails there fails again, and is reported, at the launch
+            stacked_conv.compile_ahead(graph)
 
     def uuid(self) -> Any:
         return get_hash_for_files((__file__, stacked_conv.__file__))
@@ -48,16 +53,16 @@ class _OurConvolutions(CustomGraphPass):
 
 def replace_convolutions(graph: Graph, wanted: Callable[[Tensor], bool]) -> None:
     """Those of images for which `wanted` is true, as far as `stacked_conv` does their kind."""
-    innermost = _ChannelsInnermost(graph)
+    forms = _Forms(graph)
     for node in list(graph.nodes):
         if node.target is aten.convolution.default:
             x, w, bias, *how = node.args
             if _is_ours(x, w, *how, wanted=wanted):
-                _replace_forward(graph, innermost, node, x, w, bias, stride=how[0][0], padding=how[1][0], n=how[-1])
+                _replace_forward(graph, forms, node, x, w, bias, stride=how[0][0], padding=how[1][0], n=how[-1])
         elif node.target is aten.convolution_backward.default:
             dy, x, w, _, *how, _ = node.args
             if _is_ours(x, w, *how, wanted=wanted):
-                _replace_backward(graph, innermost, node, dy, x, w, stride=how[0][0], padding=how[1][0], n=how[-1])
+                _replace_backward(graph, forms, node, dy, x, w, stride=how[0][0], padding=how[1][0], n=how[-1])
 
 
 def _is_ours(
@@ -83,19 +88,20 @@ def _is_ours(
         and padding[0] < filters.shape[2]
         and set(dilation) == {1}
         and not transposed
-        and max(images.numel(), images.numel() // images.shape[1] * filters.shape[0]) < 2**31
+        and max(images.numel(), images.numel() // images.shape[1] * filters.shape[0], filters.numel()) < 2**31
     )
 
 
-class _ChannelsInnermost:
-    """Gives `[B, C, H, W]` nodes a form `[B, H, W, C]` that lies in memory like that. Whoever else uses the node from
-    then on reads that form: there is no second copy."""
+class _Forms:
+    """Gives nodes the form that our operators read, once for all of these."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._forms: dict[Node, Node] = {}
 
-    def of(self, node: Node) -> Node:
+    def innermost(self, node: Node) -> Node:
+        """`[B, C, H, W]` as `[B, H, W, C]` that lies in memory like that. Whoever else uses the node from then on reads
+        that form: there is no second copy."""
         if node not in self._forms:
             with self._graph.inserting_after(node):
                 turned = _call(self._graph, aten.permute.default, (node, [0, 2, 3, 1]))
@@ -107,10 +113,20 @@ class _ChannelsInnermost:
             self._forms[node] = self._forms[back] = form
         return self._forms[node]
 
+    def matrices(self, w: Node, n: int) -> Node:
+        """Weights `[N·Q, C, 1, 1]` as `[N, Q, C]`."""
+        if w not in self._forms:
+            filters, num_c, _, _ = w.meta["val"].shape
+            with self._graph.inserting_after(w):
+                turned = _call(self._graph, aten.reshape.default, (w, [n, filters // n, num_c]))
+            with self._graph.inserting_after(turned):
+                self._forms[w] = _contiguous(self._graph, turned)
+        return self._forms[w]
+
 
 def _replace_forward(
     graph: Graph,
-    innermost: _ChannelsInnermost,
+    forms: _Forms,
     node: Node,
     x: Node,
     w: Node,
@@ -120,12 +136,15 @@ def _replace_forward(
     padding: int,
     n: int,
 ) -> None:
-    images = innermost.of(x)
+    images = forms.innermost(x)
     height, width = node.meta["val"].shape[2:]
     with graph.inserting_before(node):
-        filters = _contiguous(graph, _call(graph, aten.permute.default, (_by_replica(graph, w, n), [0, 3, 4, 2, 1])))
-        arguments = (images, filters, stride, 1, padding, height, width)
-        y = _call(graph, ours.stacked_conv.default, arguments)
+        if _is_product(w, stride, padding):
+            y = _call(graph, ours.stacked_product.default, (images, forms.matrices(w, n), True))
+        else:
+            filters = _call(graph, aten.permute.default, (_by_replica(graph, w, n), [0, 3, 4, 2, 1]))
+            arguments = (images, _contiguous(graph, filters), stride, 1, padding, height, width)
+            y = _call(graph, ours.stacked_conv.default, arguments)
         result = _call(graph, aten.permute.default, (y, [0, 3, 1, 2]))
         if bias is not None:
             result = _call(graph, aten.add.Tensor, (result, _call(graph, aten.view.default, (bias, [1, -1, 1, 1]))))
@@ -135,7 +154,7 @@ def _replace_forward(
 
 def _replace_backward(
     graph: Graph,
-    innermost: _ChannelsInnermost,
+    forms: _Forms,
     node: Node,
     dy: Node,
     x: Node,
@@ -145,12 +164,18 @@ def _replace_backward(
     padding: int,
     n: int,
 ) -> None:
-    images, slopes = innermost.of(x), innermost.of(dy)
+    images, slopes = forms.innermost(x), forms.innermost(dy)
     height, width = x.meta["val"].shape[2:]
     kernel = w.meta["val"].shape[2]
     for part in [part for part in node.users if part.users]:  # getitem nodes: the gradients for x, w and the bias
         with graph.inserting_before(part):
             match part.args[1]:
+                case 0 if _is_product(w, stride, padding):
+                    dx = _call(graph, ours.stacked_product.default, (slopes, forms.matrices(w, n), False))
+                    new = _call(graph, aten.permute.default, (dx, [0, 3, 1, 2]))
+                case 1 if _is_product(w, stride, padding):
+                    dw = _call(graph, ours.stacked_product_dw.default, (images, slopes, n))
+                    new = _call(graph, aten.reshape.default, (dw, list(w.meta["val"].shape)))
                 case 0:  # slopes correlated with the weights turned around
                     turned = _call(graph, torch.ops.prims.rev.default, (_by_replica(graph, w, n), [3, 4]))
                     filters = _contiguous(graph, _call(graph, aten.permute.default, (turned, [0, 3, 4, 1, 2])))
@@ -167,6 +192,11 @@ def _replace_backward(
     for part in list(node.users):
         graph.erase_node(part)
     graph.erase_node(node)
+
+
+def _is_product(w: Node, stride: int, padding: int) -> bool:
+    """Whether the convolution is a product of matrices, pixel by pixel."""
+    return bool(w.meta["val"].shape[2] == stride == 1 and padding == 0)
 
 
 def _by_replica(graph: Graph, w: Node, n: int) -> Node:

@@ -1,12 +1,18 @@
 """Convolutions of stacked replicas as operators that a compiler can put into its graph.
 
-All tensors are contiguous: images `[B, H, W, N·C]`, weights `[N, K, K, C, Q]`, whatever the model calls its dimensions.
+All tensors are contiguous: images `[B, H, W, N·C]`, weights `[N, K, K, C, Q]`, whatever the model calls its dimensions;
+weights of 1 x 1 pixel `[N, Q, C]`, as the model has them.
 On a GPU they run kernels of our own; elsewhere they say what these compute.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.fx import Graph, Node
 
+ours = torch.ops.gossamer
 _LAYOUT = (torch.Tag.needs_contiguous_strides,)
 """Without it, a compiler takes the liberty of handing over whatever layout its own kernels like best."""
 
@@ -55,3 +61,52 @@ def stacked_conv_dw(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, pad
 @stacked_conv_dw.register_fake
 def _(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, padding: int) -> Tensor:
     return x.new_empty(n, kernel, kernel, x.shape[3] // n, dy.shape[3] // n)
+
+
+@torch.library.custom_op("gossamer::stacked_product", mutates_args=(), tags=_LAYOUT)
+def stacked_product(x: Tensor, w: Tensor, by_q: bool) -> Tensor:
+    """Images `[B, H, W, N·Q]`: each replica's pixels times its matrix, `[N, Q, C]` if `by_q`, else `[N, C, Q]`."""
+    if x.is_cuda:
+        from .kernels.pointwise import product
+
+        return product(x, w, by_q)
+    pixels = x.view(*x.shape[:3], len(w), -1)
+    return torch.einsum("bhwnc,nqc->bhwnq" if by_q else "bhwnc,ncq->bhwnq", pixels, w).flatten(3).contiguous()
+
+
+@stacked_product.register_fake
+def _(x: Tensor, w: Tensor, by_q: bool) -> Tensor:
+    return x.new_empty(*x.shape[:3], w.shape[0] * w.shape[1 if by_q else 2])
+
+
+@torch.library.custom_op("gossamer::stacked_product_dw", mutates_args=(), tags=_LAYOUT)
+def stacked_product_dw(x: Tensor, dy: Tensor, n: int) -> Tensor:
+    """The gradient for the matrices, `[N, Q, C]`."""
+    if x.is_cuda:
+        from .kernels.pointwise import product_dw
+
+        return product_dw(x, dy, n)
+    pixels, slopes = (t.view(*t.shape[:3], n, -1) for t in (x, dy))
+    return torch.einsum("bhwnc,bhwnq->nqc", pixels, slopes).contiguous()
+
+
+@stacked_product_dw.register_fake
+def _(x: Tensor, dy: Tensor, n: int) -> Tensor:
+    return x.new_empty(n, dy.shape[3] // n, x.shape[3] // n)
+
+
+def compile_ahead(graph: Graph) -> None:
+    """Compile the kernels of these operators in a graph for a GPU, in threads, while its compiler works on the rest."""
+    from .kernels import conv, pointwise
+
+    kernels: dict[Any, Callable[..., Tensor]] = {
+        ours.stacked_conv.default: conv.correlate,
+        ours.stacked_conv_dw.default: conv.weight_gradient,
+        ours.stacked_product.default: pointwise.product,
+        ours.stacked_product_dw.default: pointwise.product_dw,
+    }
+    for node in graph.nodes:
+        if node.target in kernels:
+            values = [argument.meta["val"] if isinstance(argument, Node) else argument for argument in node.args]
+            with values[0].fake_mode:
+                kernels[node.target](*values)

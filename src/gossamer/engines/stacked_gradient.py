@@ -18,6 +18,9 @@ from .stacked_trace import Traced
 
 Named = Mapping[str, Tensor]
 
+_TUNED_UP_TO = 150
+"""So many parameters may a model have for its kernels to be chosen by timing them: with more it takes minutes."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -80,19 +83,24 @@ class StackedGradient:
         self.compute = compute
         self.one_by_one = one_by_one
         self._in_full = _names_with_statistics(model) if compute is not None else set()
-        gradient: Callable[..., Any] = vmap(
-            grad_and_value(self._loss_of_one, has_aux=True), in_dims=(0, None, 0, 0, 0), randomness="different"
-        )
+        gradient: Callable[..., Any] = vmap(self._gradient_of_one, in_dims=(0, None, 0, 0, 0), randomness="different")
         outputs: Callable[..., Any] = vmap(self._outputs_of_one, in_dims=(0, None, 0, 0))
-        self._plain_gradient = gradient
+        self._plain_gradient = self._gradient = self._of_flats(gradient)
+        self._outputs = self._of_flats(outputs)
         if compiled and not one_by_one:
             if any(tensor.is_cuda for tensor in model.parameters()):
                 from .stacked_compile import compile_stacked
 
-                gradient, outputs = compile_stacked(gradient), compile_stacked(outputs)
+                tuned = sum(len(layout.names) for layout in self.layouts) <= _TUNED_UP_TO
+                self._gradient = self._of_flats(compile_stacked(gradient, tuned=tuned))
+                self._outputs = self._of_flats(compile_stacked(outputs, tuned=tuned))
             else:
-                gradient = Traced(gradient)
-        self._gradient, self._outputs = gradient, outputs
+                self._gradient = Traced(self._gradient)
+
+    def _of_flats(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of parameters by name as one of flat buffers. A compiler gets them one by one: if it cut them out
+        of the buffer itself, where they lie would be part of its kernels, and layers of one shape could not share."""
+        return lambda flats, *rest: function(self._trained(flats), *rest)
 
     @torch.no_grad()
     def __call__(self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor) -> Gradient:
@@ -115,7 +123,7 @@ class StackedGradient:
         with evaluating(self.model):
             if self.one_by_one:
                 said = [
-                    self._outputs_of_one([flat[i] for flat in flats], frozen, _of_one(buffers, i), inputs[i])
+                    self._outputs_of_one(_of_one(self._trained(flats), i), frozen, _of_one(buffers, i), inputs[i])
                     for i in range(len(inputs))
                 ]
                 return torch.stack(said)
@@ -126,24 +134,31 @@ class StackedGradient:
     def outputs_of(self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor) -> Tensor:
         """What a single model says, in evaluation mode."""
         with evaluating(self.model):
-            return self._outputs_of_one(flats, frozen, buffers, inputs)
+            return self._outputs_of_one(self._trained(flats), frozen, buffers, inputs)
+
+    def _trained(self, flats: list[Tensor]) -> dict[str, Tensor]:
+        return {n: p for layout, flat in zip(self.layouts, flats, strict=True) for n, p in layout.views(flat).items()}
+
+    def _gradient_of_one(
+        self, trained: Named, frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor
+    ) -> tuple[list[Tensor], tuple[Tensor, dict[str, Tensor]]]:
+        """Flat gradients, and what `_loss_of_one` gives."""
+        found, rest = grad_and_value(self._loss_of_one, has_aux=True)(trained, frozen, buffers, inputs, targets)
+        return [torch.cat([found[name].flatten() for name in layout.names]) for layout in self.layouts], rest
 
     def _loss_of_one(
-        self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor
+        self, trained: Named, frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        everything = self._everything(flats, frozen, buffers)
+        everything = self._everything(trained, frozen, buffers)
         said = functional_call(self.model, everything, (self._cast(inputs),))
         # functional_call writes buffers that the model has replaced, not only changed, back into the dict
         return self.loss(self._in_float(said), targets), {name: everything[name] for name in buffers}
 
-    def _outputs_of_one(self, flats: list[Tensor], frozen: Named, buffers: Named, inputs: Tensor) -> Tensor:
-        everything = self._everything(flats, frozen, buffers)
+    def _outputs_of_one(self, trained: Named, frozen: Named, buffers: Named, inputs: Tensor) -> Tensor:
+        everything = self._everything(trained, frozen, buffers)
         return self._in_float(functional_call(self.model, everything, (self._cast(inputs),)))
 
-    def _everything(self, flats: list[Tensor], frozen: Named, buffers: Named) -> dict[str, Tensor]:
-        trained = {
-            n: p for layout, flat in zip(self.layouts, flats, strict=True) for n, p in layout.views(flat).items()
-        }
+    def _everything(self, trained: Named, frozen: Named, buffers: Named) -> dict[str, Tensor]:
         parameters = {
             name: parameter if name in self._in_full else self._cast(parameter)
             for name, parameter in {**frozen, **trained}.items()
@@ -163,9 +178,8 @@ class StackedGradient:
         for i in range(len(inputs)):
             mine = [flat[i].detach().requires_grad_() for flat in flats]
             with torch.enable_grad():
-                loss, after = self._loss_of_one(
-                    mine, frozen, {n: b.clone() for n, b in _of_one(buffers, i).items()}, inputs[i], targets[i]
-                )
+                copies = {n: b.clone() for n, b in _of_one(buffers, i).items()}
+                loss, after = self._loss_of_one(self._trained(mine), frozen, copies, inputs[i], targets[i])
                 found = torch.autograd.grad(loss, mine, materialize_grads=True)
             for grad, of_mine in zip(grads, found, strict=True):
                 grad[i] = of_mine

@@ -17,6 +17,10 @@ Operator = Callable[[Tensor], Tensor]
 
 _FEW_NEIGHBOURS = 16
 """Up to so many a GPU adds neighbour by neighbour, reading a row from its cache again and again."""
+_NARROW_HALF = 2
+"""So many neighbours on each side are read row by row and added; in a wider window, what leaves it is taken off."""
+_WORTH_A_TILE = 0.75
+"""Rows made together share what they read. Every graph has a kernel of its own then, to be compiled: not for less."""
 _DENSE_UP_TO = 128
 """So many replicas are always mixed by the dense product on a CPU: it is as fast as the sparse one there."""
 _SPARSE_UP_TO = 10
@@ -95,16 +99,46 @@ def _dense(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> Operator
 def _gpu_operator(mixing: Mixing, dtype: torch.dtype, device: torch.device) -> Operator:
     """Kernels of our own where rows have few or regular neighbours: cuSPARSE is slower and does not repeat its sums."""
     from .kernels.mix import mix_few, mix_lattice
+    from .kernels.mix_tiles import best_tile, mean_of_places
 
-    if mixing.window is not None:
+    if mixing.window is not None and mixing.window.half > _NARROW_HALF:
         half = mixing.window.half
         return lambda x: mix_lattice(x, half)
     most = int(np.diff(mixing.weights.indptr).max())
     if most > _FEW_NEIGHBOURS + 1:
         return _dense(mixing, dtype, device)
+    places = places_around(mixing)
+    if places is not None:
+        shape, offsets = places
+        tile, rows_read = best_tile(shape, offsets)
+        if tile is not None and rows_read < _WORTH_A_TILE * len(offsets):
+            return lambda x: mean_of_places(x, shape, offsets, tile)
     neighbours, weights = (torch.from_numpy(table).to(device) for table in neighbour_table(mixing))
     weights = weights.to(dtype)
     return lambda x: mix_few(x, neighbours, weights)
+
+
+def places_around(mixing: Mixing) -> tuple[tuple[int, int], tuple[tuple[int, int], ...]] | None:
+    """A grid and the places on it, relative to its own, whose mean every replica takes; None if it is not like that.
+
+    >>> from gossamer.topologies import ring, torus
+    >>> places_around(ring(8))
+    ((1, 8), ((0, -1), (0, 0), (0, 1)))
+    >>> places_around(torus(12))
+    ((3, 4), ((-1, 0), (0, -1), (0, 0), (0, 1), (1, 0)))
+    """
+    weights = mixing.weights.data
+    if mixing.shape is None or len(mixing.shape) > 2 or not np.allclose(weights, weights[0], rtol=1e-12, atol=0):
+        return None
+    lines, size = (1, *mixing.shape)[-2:]
+    heard_by_first = mixing.weights.indices[: mixing.weights.indptr[1]].tolist()
+    offsets = sorted((_signed(j // size, lines), _signed(j % size, size)) for j in heard_by_first)
+    return (lines, size), tuple(offsets)
+
+
+def _signed(place: int, size: int) -> int:
+    """The shorter way around a circle."""
+    return place - size if 2 * place > size else place
 
 
 def neighbour_table(mixing: Mixing) -> tuple[NDArray[np.int32], NDArray[np.float64]]:

@@ -14,8 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_MANY_PROGRAMS = 2048
-"""Enough to fill a large GPU: a sum over pixels that gives it fewer is split."""
+from .launch import MANY_PROGRAMS, block, launch
 
 
 @triton.jit
@@ -96,13 +95,17 @@ def correlate(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, heig
     """[B, height, width, N·Q] from x [B, H, W, N·C] and w [N, K, K, C, Q], both contiguous."""
     n, kernel, _, num_c, num_q = w.shape
     y = x.new_empty(len(x), height, width, n * num_q)
-    block_q = _block(num_q, 128)
+    block_q = block(num_q, 128)
     pixels = 256 if num_c % 8 == 0 and block_q <= 64 else 128  # as many as fit: measured on an H200
     num_pixels = len(x) * height * width
-    _correlate[(n, triton.cdiv(num_pixels, pixels), triton.cdiv(num_q, block_q))](
-        x, w, y, num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], height, width,
-        kernel, stride, spread, padding, pixels, _block(kernel**2 * num_c, 32), block_q,
-        num_warps=4 if block_q <= 64 else 8, num_stages=3,
+    launch(
+        _correlate,
+        (n, triton.cdiv(num_pixels, pixels), triton.cdiv(num_q, block_q)),
+        (x, w, y),
+        (num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], height, width,
+         kernel, stride, spread, padding, pixels, block(kernel**2 * num_c, 32), block_q),
+        num_warps=4 if block_q <= 64 else 8,
+        num_stages=3,
     )  # fmt: skip
     return y
 
@@ -110,21 +113,21 @@ def correlate(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, heig
 def weight_gradient(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, padding: int) -> Tensor:
     """[N, K, K, C, Q] from x [B, H, W, N·C] and dy [B, H', W', N·Q], both contiguous."""
     num_c, num_q = x.shape[3] // n, dy.shape[3] // n
-    block_q, parts, pixels = _block(num_q, 128), _block(kernel**2 * num_c, 128), 64
+    block_q, parts, pixels = block(num_q, 128), block(kernel**2 * num_c, 128), 64
     blocks = triton.cdiv(kernel**2 * num_c, parts) * triton.cdiv(num_q, block_q)
     num_pixels = len(dy) * dy.shape[1] * dy.shape[2]
     tiles = triton.cdiv(num_pixels, pixels)
-    splits = max(min(_MANY_PROGRAMS // (blocks * n), tiles // 8), 1)
+    splits = max(min(MANY_PROGRAMS // (blocks * n), tiles // 8), 1)
     share = triton.cdiv(tiles, splits) * pixels
     dtype = x.dtype if splits == 1 else torch.float32
     dw = torch.empty((splits, n, kernel, kernel, num_c, num_q), device=x.device, dtype=dtype)
-    _weight_gradient[(n, splits, blocks)](
-        x, dy, dw, num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], dy.shape[1], dy.shape[2],
-        kernel, stride, padding, share, pixels, parts, block_q,
-        num_warps=4 if block_q <= 64 else 8, num_stages=3,
+    launch(
+        _weight_gradient,
+        (n, splits, blocks),
+        (x, dy, dw),
+        (num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], dy.shape[1], dy.shape[2],
+         kernel, stride, padding, share, pixels, parts, block_q),
+        num_warps=4 if block_q <= 64 else 8,
+        num_stages=3,
     )  # fmt: skip
     return dw[0] if splits == 1 else dw.sum(0).to(x.dtype)
-
-
-def _block(size: int, most: int) -> int:
-    return min(max(triton.next_power_of_2(size), 16), most)

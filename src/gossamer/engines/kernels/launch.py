@@ -1,0 +1,55 @@
+"""Launches kernels, and compiles beforehand those that a compiler's graph will launch: side by side, in threads.
+
+A kernel takes a second or less to compile, but at its first launch the program waits for it, for one after the other.
+"""
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+MANY_PROGRAMS = 2048
+"""Enough to fill a large GPU: a sum over pixels that gives it fewer is split."""
+
+_ahead: dict[tuple[Any, ...], Future[None]] = {}
+
+
+def launch(
+    kernel: Any, grid: tuple[int, ...], tensors: tuple[Tensor, ...], numbers: tuple[int, ...], **options: int
+) -> None:
+    """Run a kernel. With tensors that are but shapes, compile it, in a thread: what goes wrong there goes wrong again,
+    and is reported, when the kernel is launched."""
+    device = tensors[0].device
+    key = (kernel, tuple(tensor.dtype for tensor in tensors), numbers, tuple(options.items()), device.index)
+    if isinstance(tensors[0], FakeTensor):
+        if key not in _ahead:
+            _ahead[key] = _compilers().submit(_compile, *key)
+        return
+    if key in _ahead:
+        wait([_ahead[key]])
+    kernel[grid](*tensors, *numbers, **options)
+
+
+def _compile(
+    kernel: Any,
+    dtypes: tuple[torch.dtype, ...],
+    numbers: tuple[int, ...],
+    options: tuple[tuple[str, int], ...],
+    device: int | None,
+) -> None:
+    with torch.cuda.device(device):
+        kernel.warmup(*dtypes, *numbers, grid=(1,), **dict(options))
+
+
+@cache
+def _compilers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(8, os.cpu_count() or 1), "gossamer-compiler")
+
+
+def block(size: int, most: int) -> int:
+    """The power of two that holds so many, from the 16 that a product needs up to `most`."""
+    return min(max(1 << (size - 1).bit_length(), 16), most)
