@@ -1,4 +1,4 @@
-"""Engines hold the replicas and supply `mix`: stacked on one device, or one process each."""
+"""Engines hold the replicas and supply `mix`: stacked on one device, in virtual time too, or one process each."""
 
 from ._engine import Engine, Loss
 from .blame import NeighborLost
@@ -8,10 +8,12 @@ from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import CannotStack, StackedGradient
 from .synchronous import SynchronousEngine
 from .transport import Transport
+from .virtual import Batches, Ticket, VirtualEngine, VirtualPairs, VirtualServer
 from .wire import Wire
 from .world import World, join_world
 
 __all__ = [
+    "Batches",
     "CannotStack",
     "Decentralized",
     "Engine",
@@ -22,7 +24,11 @@ __all__ = [
     "StackedEngine",
     "StackedGradient",
     "SynchronousEngine",
+    "Ticket",
     "Transport",
+    "VirtualEngine",
+    "VirtualPairs",
+    "VirtualServer",
     "Wire",
     "World",
     "join_world",

@@ -1,0 +1,313 @@
+"""Asynchronous methods on stacked replicas: real gradients, at the moments that a clock of virtual time says."""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gossamer.algorithms import DPSGD
+from gossamer.clock import Event
+from gossamer.topologies import Schedule
+
+from ._engine import Loss
+from .stacked import MakeOptimizer, StackedEngine, _mean_of_replicas
+from .stacked_gradient import StackedGradient
+
+Ticket = tuple[int, int]
+"""Which batch a worker takes: how many were taken before it by all workers, and by itself."""
+Batches = Callable[[Sequence[Ticket | None]], tuple[Tensor, Tensor]]
+"""Inputs and targets `[N, B, ...]` for a ticket of each worker; anything for None."""
+
+
+class VirtualEngine(StackedEngine):
+    """Follows the events of a clock. A gradient is that of the parameters as its worker has read them.
+
+    Nothing of a gradient depends on what happens between reading and applying, so all that are pending are computed in
+    one stacked call when the first of them is due. The optimizer then steps the copy that was read, and what this
+    changes is added to the replica, as in a worker that computes while others mix its replica. Each worker has an
+    optimizer state of its own.
+
+    Which batches, learning rates and probes there are follows the number of gradients: N of them are a step. Bit by bit
+    the same for the same events, however often one stops to measure.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: MakeOptimizer,
+        *,
+        num_replicas: int,
+        events: Iterator[Event],
+        schedule: Schedule,
+        loss: Loss,
+        device: torch.device | str = "cpu",
+        compute: torch.dtype | None = None,
+        compiled: bool = False,
+        one_by_one: bool = False,
+        gradient: StackedGradient | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            optimizer,
+            num_replicas=num_replicas,
+            algorithm=DPSGD(),  # never asked: the events say who mixes
+            schedule=schedule,
+            loss=loss,
+            device=device,
+            compute=compute,
+            compiled=compiled,
+            one_by_one=one_by_one,
+            gradient=gradient,
+        )
+        self.detach()  # no step is common to all replicas
+        self._events = events
+        self._num_events = 0
+        self.num_gradients = 0
+        """Applied so far, by all workers together."""
+        self.now_s = 0.0
+        """When the last of them was applied, in virtual time."""
+        self.staleness: Counter[int] = Counter()
+        """How many gradients were so stale: mixings of the model between reading its parameters and applying it."""
+        self._read = [flat.detach().clone() for flat in self.flats()]
+        """The parameters that each worker computes with, `[N, P]` for each dtype."""
+        self._pending = [torch.zeros_like(flat) for flat in self._read]
+        """The gradients there, of those workers that are in `_computed`."""
+        self._losses = torch.zeros(num_replicas, device=device)
+        self._computed: set[int] = set()
+        self._tickets: list[Ticket] = [(0, 0)] * num_replicas
+        self._num_read = 0
+        self._num_read_by = [0] * num_replicas
+        self._computing = torch.zeros(num_replicas, dtype=torch.bool, device=device)
+        """Whose gradients the call under way is for; layers write their statistics for these alone."""
+        self.optimizer = self._make_optimizer(optimizer)
+        self._model_bytes = sum(flat[0].numel() * flat.element_size() for flat in self._read)
+
+    @abstractmethod
+    def _make_optimizer(self, make: MakeOptimizer) -> Optimizer: ...
+
+    @abstractmethod
+    def _follow(self, event: Event) -> None:
+        """Do what an event says; of a gradient all but the counting is done."""
+
+    def _catch_up(self) -> None:
+        """Do what was put off, so that all replicas are as they are at this moment."""
+
+    def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        raise ValueError("workers of an asynchronous method have no step in common: call advance()")
+
+    @torch.no_grad()
+    def advance(self, num_gradients: int, batches: Batches, lr: Callable[[int], float]) -> tuple[Tensor, list[int]]:
+        """Go on until so many gradients, from the very start, have been applied; a multiple of the workers.
+
+        `lr` is the learning rate of a step. Returns the losses of the gradients that were applied, in their order, and
+        whose they were.
+        """
+        if num_gradients % self.num_replicas:
+            raise ValueError(f"{num_gradients} gradients are no whole number of steps of {self.num_replicas} workers")
+        losses, workers = [], []
+        self.set_lr(lr(self.num_gradients // self.num_replicas))
+        while self.num_gradients < num_gradients:
+            event = next(self._events)
+            self._num_events += 1
+            if event.kind == "gradient":
+                if event.worker not in self._computed:
+                    self._compute_pending(batches)
+                losses.append(self._losses[event.worker].clone())
+                workers.append(event.worker)
+                self.staleness[event.staleness] += 1
+                self.num_gradients += 1
+                self.now_s = event.time_s
+            elif event.kind == "read":
+                self._take_ticket(event.worker)
+            self._follow(event)
+            if event.kind == "gradient" and self.num_gradients % self.num_replicas == 0:
+                self._end_step(lr)
+        return torch.stack(losses) if losses else self._losses[:0], workers
+
+    def _end_step(self, lr: Callable[[int], float]) -> None:
+        self._catch_up()
+        self.num_steps += 1
+        for replica in self.replicas:
+            replica.step = self.num_steps
+        for probe in self.probes:
+            probe(self.num_steps - 1)
+        self.set_lr(lr(self.num_steps))
+
+    def _take_ticket(self, worker: int) -> None:
+        self._tickets[worker] = (self._num_read, self._num_read_by[worker])
+        self._num_read += 1
+        self._num_read_by[worker] += 1
+        self._computed.discard(worker)
+
+    def _compute_pending(self, batches: Batches) -> None:
+        """The gradients of all workers that have read and not been computed yet, in one call.
+
+        The call is for all replicas, so that its shapes never change; those that are not asked for are thrown away.
+        """
+        self._catch_up()
+        missing = [worker not in self._computed for worker in range(self.num_replicas)]
+        self._computing.copy_(torch.tensor(missing))
+        wanted = [ticket if needed else None for ticket, needed in zip(self._tickets, missing, strict=True)]
+        grads, losses = self._within_memory(*batches(wanted))
+        for kept, new in zip(self._pending, grads, strict=True):
+            torch.where(self._computing[:, None], new, kept, out=kept)
+        self._losses = torch.where(self._computing, losses.to(self._losses), self._losses)
+        self._computed.update(range(self.num_replicas))
+
+    def _points(self) -> list[Tensor]:
+        return self._read
+
+    @torch.no_grad()
+    def _compute(self, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], Tensor]:
+        before = {name: buffer.clone() for name, buffer in self._buffers.items()}
+        found = super()._compute(inputs, targets)
+        for name, buffer in self._buffers.items():
+            asked = self._computing.view(-1, *[1] * (buffer.dim() - 1))
+            buffer.copy_(torch.where(asked, buffer, before[name]))
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        self._catch_up()
+        return super().state_dict() | {
+            "num_events": self._num_events,
+            "num_gradients": self.num_gradients,
+            "now_s": self.now_s,
+            "staleness": dict(self.staleness),
+            "read": self._read,
+            "pending": self._pending,
+            "losses": self._losses,
+            "computed": sorted(self._computed),
+            "tickets": self._tickets,
+            "num_read": self._num_read,
+            "num_read_by": self._num_read_by,
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Into an engine that has not begun: its events are followed again, without computing anything."""
+        super().load_state_dict(saved)
+        for _ in range(saved["num_events"] - self._num_events):
+            next(self._events)
+        self._num_events, self.num_gradients = saved["num_events"], saved["num_gradients"]
+        self.now_s, self.staleness = saved["now_s"], Counter(saved["staleness"])
+        for mine, theirs in zip((*self._read, *self._pending), (*saved["read"], *saved["pending"]), strict=True):
+            mine.copy_(theirs)
+        self._losses = saved["losses"].to(self._losses)
+        self._computed = set(saved["computed"])
+        self._tickets = [(number, own) for number, own in saved["tickets"]]
+        self._num_read, self._num_read_by = saved["num_read"], list(saved["num_read_by"])
+
+
+class VirtualPairs(VirtualEngine):
+    """AD-PSGD: every worker steps a replica of its own, and pairs of them average.
+
+        gradient   x_i ← x_i + step(x̂_i, g_i(x̂_i)) − x̂_i
+        send       d ← (x_j − x_i) / 2
+        average    x_i ← x_i + d,  x_j ← x_j − d
+
+    Gradients of different workers between two swaps do not see each other, so they are applied in one go.
+    """
+
+    def _make_optimizer(self, make: MakeOptimizer) -> Optimizer:
+        self._rows = [[nn.Parameter(flat[i]) for flat in self._read] for i in range(self.num_replicas)]
+        self._due: dict[int, bool] = {}
+        """Whose gradients are to be applied, and whether they then read again."""
+        self._under_way: dict[int, list[Tensor]] = {}
+        """Half of the difference of what two workers have sent, by the one that asked."""
+        return make([row for rows in self._rows for row in rows])
+
+    def _follow(self, event: Event) -> None:
+        worker, other = event.worker, event.partner
+        if event.kind == "gradient":
+            self._due[worker] = False
+        elif event.kind == "read" and worker in self._due:
+            self._due[worker] = True
+        elif event.kind == "read":
+            self._read_again([worker])
+        else:
+            if worker in self._due or other in self._due:
+                self._catch_up()
+            if event.kind == "send":
+                self._under_way[worker] = [(flat[other] - flat[worker]) / 2 for flat in self.flats()]
+                self.bytes_sent[[worker, other]] += self._model_bytes
+            else:
+                for flat, half in zip(self.flats(), self._under_way.pop(worker), strict=True):
+                    flat[worker] += half
+                    flat[other] -= half
+
+    def _catch_up(self) -> None:
+        if not self._due:
+            return
+        due = sorted(self._due)
+        before = [read[due] for read in self._read]
+        for worker in due:
+            for row, pending in zip(self._rows[worker], self._pending, strict=True):
+                row.grad = pending[worker]
+        self.optimizer.step()
+        for worker in due:
+            for row in self._rows[worker]:
+                row.grad = None
+        for flat, read, was in zip(self.flats(), self._read, before, strict=True):
+            flat[due] += read[due] - was
+        self._read_again([worker for worker in due if self._due[worker]])
+        self._due.clear()
+
+    def _read_again(self, workers: list[int]) -> None:
+        for flat, read in zip(self.flats(), self._read, strict=True):
+            read[workers] = flat[workers]
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"under_way": self._under_way}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        super().load_state_dict(saved)
+        device = self.flats()[0].device
+        self._under_way = {
+            worker: [half.to(device) for half in halves] for worker, halves in saved["under_way"].items()
+        }
+
+
+class VirtualServer(VirtualEngine):
+    """A parameter server: one model, stepped with every worker's gradient as it arrives.
+
+        gradient   x ← step(x, g_i(x̂_i))
+        read       x̂_i ← x
+
+    The replica of a worker is the copy that it computes with; the model is the server's. Others take a step with the
+    mean of N gradients where the server takes N, so the learning rate is divided by the number of workers.
+    """
+
+    def _make_optimizer(self, make: MakeOptimizer) -> Optimizer:
+        self._server = [nn.Parameter(flat[0].clone()) for flat in self._read]
+        return make(self._server)
+
+    def set_lr(self, lr: float) -> None:
+        super().set_lr(lr / self.num_replicas)
+
+    def _follow(self, event: Event) -> None:
+        if event.kind == "gradient":
+            for mine, pending in zip(self._server, self._pending, strict=True):
+                mine.grad = pending[event.worker]
+            self.optimizer.step()
+            self.bytes_sent[event.worker] += self._model_bytes
+        else:
+            for mine, flat, read in zip(self._server, self.flats(), self._read, strict=True):
+                flat[event.worker] = read[event.worker] = mine.detach()
+
+    @torch.no_grad()
+    def averaged_outputs(self, inputs: Tensor) -> Tensor:
+        mean = {name: _mean_of_replicas(buffer) for name, buffer in self._buffers.items()}
+        return self.gradient.outputs_of([mine.detach() for mine in self._server], self._frozen, mean, inputs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"server": [mine.detach() for mine in self._server]}
+
+    @torch.no_grad()
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        super().load_state_dict(saved)
+        for mine, theirs in zip(self._server, saved["server"], strict=True):
+            mine.copy_(theirs)
