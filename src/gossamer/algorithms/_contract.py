@@ -78,6 +78,16 @@ class Algorithm(ABC):
         """Whether replicas stay equal because they take every step with the same gradient."""
         return False
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether workers do not wait for each other: then an asynchronous engine mixes beside the steps."""
+        return False
+
+    @property
+    def usual_graph(self) -> str:
+        """What a user who names no graph gets."""
+        return "alternating-exponential-ring"
+
     def before_step(self, replica: Replica, mix: Mix) -> None:  # noqa: B027 - empty by default, not abstract
         """Called when the gradients are there and the optimizer has not used them yet."""
 

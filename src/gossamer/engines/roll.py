@@ -1,0 +1,108 @@
+"""Who is still there: workers that are out of step come together, and do not wait for those who are gone."""
+
+import json
+import time
+from contextlib import suppress
+
+from torch.distributed import DistError, PrefixStore, Store  # type: ignore[attr-defined]
+
+from .blame import NeighborLost
+
+_LOOK_EVERY_S = 0.01
+_LEAVE_WITHIN_S = 30.0
+"""The rank that may host the store goes last, but does not wait for somebody who dies right then."""
+
+
+class Roll:
+    """Where every worker is and who is gone, in a store that all of them reach.
+
+    Nobody is given up for being slow. A worker is gone when it has said so, or when a partner has lost it.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.members = tuple(range(size))
+        """Who was at the last meeting."""
+        self._store = PrefixStore("roll", store.clone())  # type: ignore[attr-defined] # of its own: a store answers one caller at a time
+        self._meeting = 0
+        self._store.set(f"at/{rank}", json.dumps([0, ""]))
+        self._store.add(f"is-gone/{rank}", 0)
+
+    def reach(self, step: int) -> None:
+        """Steps do not matter here: everybody makes as many as it can."""
+
+    def meet(self, at: str) -> tuple[int, ...]:
+        """Wait for all who are not gone. All of them get the same answer to who that is."""
+        if self.size == 1:
+            return self.members
+        try:
+            self.members = self._meet(at)
+        except DistError as error:
+            raise store_is_gone() from error
+        if self.rank not in self.members:
+            why = self._store.get(f"why/{self.rank}").decode()
+            raise NeighborLost(self.rank, f"the others go on without this rank, {self.rank}: {why}")
+        return self.members
+
+    def _meet(self, at: str) -> tuple[int, ...]:
+        self._meeting += 1
+        self._store.set(f"at/{self.rank}", json.dumps([self._meeting, at]))
+        while True:
+            here = self._here(at)
+            if here is not None:
+                break
+            time.sleep(_LOOK_EVERY_S)
+        # Somebody may be lost just now, and only some have seen it: the first to get here says who takes part.
+        decided = self._store.compare_set(f"members/{self._meeting}", "", json.dumps(here))
+        members = tuple(json.loads(decided))
+        self._store.add(f"seen/{self._meeting}", 1)
+        since = time.monotonic()
+        while self.rank == 0 and self._store.add(f"seen/{self._meeting}", 0) < len(members):
+            if time.monotonic() - since > _LEAVE_WITHIN_S or set(self.gone()) & set(members):
+                break
+            time.sleep(_LOOK_EVERY_S)
+        return members
+
+    def _here(self, at: str) -> list[int] | None:
+        """Those who are at this meeting, or None while somebody who is not gone has yet to come."""
+        gone = self.gone()
+        places = [json.loads(place) for place in self._store.multi_get([f"at/{rank}" for rank in range(self.size)])]
+        for rank, (meeting, its_at) in enumerate(places):
+            if meeting == self._meeting and its_at != at:
+                raise ValueError(
+                    f"rank {self.rank} is at {at} and rank {rank} at {its_at}: call what needs all ranks on all of "
+                    "them, in the same order"
+                )
+        here = [rank for rank, (meeting, _) in enumerate(places) if meeting >= self._meeting and rank not in gone]
+        return here if len(here) + len(gone) == self.size else None
+
+    def gone(self) -> list[int]:
+        marks = self._store.multi_get([f"is-gone/{rank}" for rank in range(self.size)])
+        return [rank for rank, mark in enumerate(marks) if int(mark)]
+
+    def lose(self, rank: int, why: str) -> None:
+        """A partner is gone; unless it is the partners who have given up this worker."""
+        with suppress(DistError):  # the store went down with the rank that hosts it: nobody can read it
+            if not self._store.add(f"is-gone/{self.rank}", 0) and not self._store.add(f"is-gone/{rank}", 0):
+                self._store.set(f"why/{rank}", f"rank {self.rank} has lost it: {why}")
+                self._store.add(f"is-gone/{rank}", 1)
+
+    def fail(self, culprit: int, why: str) -> None:
+        """This worker ends: nobody need wait for it."""
+        with suppress(DistError):
+            self._store.set(f"why/{self.rank}", why)
+            self._store.add(f"is-gone/{self.rank}", 1)
+
+    def claim(self, what: str) -> int:
+        """Numbers from 0 on, each to one worker only."""
+        try:
+            return self._store.add(f"claimed/{what}", 1) - 1
+        except DistError as error:
+            raise store_is_gone() from error
+
+    def close(self) -> None:
+        pass
+
+
+def store_is_gone() -> NeighborLost:
+    return NeighborLost(0, "the store of the process group is gone, most likely with rank 0")
