@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gossamer.algorithms import ADPSGD
 from gossamer.clock import Cluster, Computation, Event, Link, ad_psgd, parameter_server
 from gossamer.engines import Ticket, VirtualEngine, VirtualPairs, VirtualServer
 from gossamer.topologies import bipartite_exponential, constant, ring
@@ -30,9 +31,9 @@ def stopping(events: Iterator[Event], seen: list[Event]) -> Iterator[Event]:
 
 
 def two_workers() -> Iterator[Event]:
-    """Worker 0 takes 4 s a gradient and asks, 1 takes 6 s; an exchange takes 3 s."""
-    link = Link(latency_s=3.0, bytes_per_s=float("inf"))
-    return ad_psgd(Cluster(workers=2, computation=Computation(mean_s=4.0, slow="1=1.5"), link=link), ring(2), 0)
+    """Worker 0 is active and takes 4 s a gradient, 1 is passive and takes 6 s; an exchange takes 3 s."""
+    link = Link(latency_s=0.0, bytes_per_s=1 / 3)
+    return ad_psgd(Cluster(workers=2, computation=Computation(mean_s=4.0, slow="1=1.5"), link=link), ring(2), 1)
 
 
 def make_two(kind: type[VirtualEngine], events: Iterator[Event], lr: float = 0.5) -> VirtualEngine:
@@ -42,6 +43,7 @@ def make_two(kind: type[VirtualEngine], events: Iterator[Event], lr: float = 0.5
         point,
         sgd(lr),
         num_replicas=2,
+        algorithm=ADPSGD(),
         events=events,
         schedule=constant(ring(2)),
         loss=half_square,
@@ -51,37 +53,38 @@ def make_two(kind: type[VirtualEngine], events: Iterator[Event], lr: float = 0.5
 def test_two_workers_by_hand() -> None:
     """Both start at 8; the loss of 0 has its bottom at 0, that of 1 at 16; steps of half the gradient.
 
-    time  what           computed with   gradient   x_0     x_1
+    time  what           computed with   gradient   x_0     x_1    half of the difference that was sent
        4  gradient of 0  8               8          4       8
-          send                                                       half of the difference: 2
+          send                                                     2
        6  gradient of 1  8               -8         4       12
-       7  average                                   6       10       keeps what 1 did meanwhile
+       7  average                                   6       10     (keeps what 1 did meanwhile)
+          send                                                     2
        8  gradient of 0  4               4          4       10
-          send                                                       3
-      11  average                                   7       7
-      12  gradient of 0  4               4          5       7
-          gradient of 1  12              -4         5       9
-          send                                                       2
-      15  average                                   7       7
-      16  gradient of 0  5               5          4.5     7
-          send                                                       1.25
-      18  gradient of 1  9               -7         4.5     10.5
-      19  average                                   5.75    9.25
+      10  average                                   6       8
+          send                                                     1
+      12  gradient of 0  4               4          4       8
+          gradient of 1  12              -4         4       10
+      13  average                                   5       9
+          send                                                     2
+      16  average                                   7       7
+          gradient of 0  4               4          5       7
+          send                                                     1
+      18  gradient of 1  10              -6         5       10
+      19  average                                   6       9
+          send                                                     1.5
+      20  gradient of 0  5               5          3.5     9
     """
     engine = make_two(VirtualPairs, two_workers())
     losses = []
-    for num_gradients, after in ((2, (4.0, 12.0)), (4, (5.0, 7.0)), (6, (4.5, 7.0))):
+    for num_gradients, replicas, now_s in ((2, [4, 12], 6), (4, [4, 8], 12), (6, [5, 7], 16), (8, [3.5, 9], 20)):
         found, workers = engine.advance(num_gradients, bowls, lambda step: 0.5)
         losses += list(zip(workers, found.tolist(), strict=True))
-        assert engine.flats()[0].flatten().tolist() == list(after)
-    # x² / 2 around 0 and 16, at the parameters as they were read
-    assert losses == [(0, 32.0), (1, 32.0), (0, 8.0), (0, 8.0), (1, 8.0), (0, 12.5)]
-    assert engine.now_s == 16.0
-    assert dict(engine.staleness) == {0: 2, 1: 3, 2: 1}
-    engine.advance(8, bowls, lambda step: 0.5)
-    # 18: gradient of 1; 19: average; 20: gradient of 0, of what it read at 16: 4.5
-    assert engine.flats()[0].flatten().tolist() == [5.75 - 2.25, 9.25]
-    assert engine.now_s == 20.0
+        assert engine.flats()[0].flatten().tolist() == replicas
+        assert engine.now_s == now_s
+    # (x - 0)² / 2 and (x - 16)² / 2 at the parameters as they were read
+    assert losses == [(0, 32), (1, 32), (0, 8), (0, 8), (1, 8), (0, 8), (1, 18), (0, 12.5)]
+    assert dict(engine.staleness) == {0: 2, 1: 3, 2: 3}
+    assert engine.bytes_sent.tolist() == [8 * 6] * 2  # six swaps of one number
 
 
 def test_a_server_by_hand() -> None:
@@ -133,6 +136,7 @@ def make(
         network(),
         OPTIMIZERS[optimizer],
         num_replicas=N,
+        algorithm=ADPSGD(),
         events=follows,
         schedule=constant(graph),
         loss=network_loss,
@@ -264,6 +268,7 @@ def test_it_learns_with_a_slow_worker() -> None:
         Point(),
         sgd(),
         num_replicas=N,
+        algorithm=ADPSGD(),
         events=ad_psgd(machines, bipartite_exponential(N), 0),
         schedule=constant(bipartite_exponential(N)),
         loss=half_square,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gossamer.algorithms import DPSGD
+from gossamer.algorithms import Algorithm
 from gossamer.clock import Event
 from gossamer.topologies import Schedule
 
@@ -41,6 +41,7 @@ class VirtualEngine(StackedEngine):
         optimizer: MakeOptimizer,
         *,
         num_replicas: int,
+        algorithm: Algorithm,
         events: Iterator[Event],
         schedule: Schedule,
         loss: Loss,
@@ -54,7 +55,7 @@ class VirtualEngine(StackedEngine):
             model,
             optimizer,
             num_replicas=num_replicas,
-            algorithm=DPSGD(),  # never asked: the events say who mixes
+            algorithm=algorithm,
             schedule=schedule,
             loss=loss,
             device=device,
@@ -63,7 +64,7 @@ class VirtualEngine(StackedEngine):
             one_by_one=one_by_one,
             gradient=gradient,
         )
-        self.detach()  # no step is common to all replicas
+        self.detach()  # no step is common to all replicas, and the events say who mixes
         self._events = events
         self._num_events = 0
         self.num_gradients = 0
