@@ -31,8 +31,8 @@ def ad_psgd(cluster: Cluster, graph: Mixing, model_bytes: float, *, on_span: OnS
     Mixing goes on all the time, but one swap for each gradient at most, so that fast links are not flooded. After a
     gradient of its own an active worker picks a passive neighbour at random; a passive one picks an active neighbour
     and invites it (a message without a size), which then swaps with it. So a slow worker, active or not, is swapped
-    with half as often as others, though it makes few gradients itself. Where swaps take longer than gradients, several that
-    are due become one; one's own come before invitations.
+    with half as often as others, though it makes few gradients itself. Where swaps take longer than gradients, several
+    that are due become one; one's own come before invitations.
     """
     return _Pairs(cluster, graph, model_bytes, on_span).events()
 

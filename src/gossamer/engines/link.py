@@ -50,7 +50,9 @@ class Link:
         self._has_left = threading.Lock()
         self._listener: threading.Thread | None = None
 
-    def listen(self, on_word: Callable[["Link", Word], Any], on_end: Callable[["Link", BaseException | None], Any]) -> None:
+    def listen(
+        self, on_word: Callable[["Link", Word], Any], on_end: Callable[["Link", BaseException | None], Any]
+    ) -> None:
         """From here on, until the other leaves (`on_end` with None), is lost (with `LinkBroken`), or `on_word` fails."""
         self._listener = threading.Thread(
             target=self._listen, args=(on_word, on_end), name=f"gossamer-link-{self.other}", daemon=True
