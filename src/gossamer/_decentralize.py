@@ -1,6 +1,7 @@
 """Two lines that decentralize anyone's training loop."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -8,8 +9,8 @@ from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from gossamer import algorithms, topologies
-from gossamer.algorithms import Algorithm
-from gossamer.engines import Decentralized, Wire, join_world
+from gossamer.algorithms import ADPSGD, Algorithm, ParameterServer
+from gossamer.engines import AsynchronousPairs, Decentralized, Served, Wire, join_world
 from gossamer.topologies import Schedule
 
 
@@ -17,7 +18,7 @@ def decentralize(
     model: nn.Module,
     optimizer: Optimizer,
     *,
-    topology: str | Schedule = "alternating-exponential-ring",
+    topology: str | Schedule | None = None,
     algorithm: str | Algorithm = "d-psgd-overlapped",
     group: ProcessGroup | None = None,
     local_size: int | None = None,
@@ -49,14 +50,16 @@ def decentralize(
         model: the user's own, on its device; its `state_dict` keys stay as they are.
         optimizer: any of torch, or one like it, made for the model's parameters before.
         topology: a graph or schedule by name (`gossamer graphs`), or one that was built. Schedules that change by the
-            epoch (Ada) need `steps_per_epoch` and `epochs`.
-        algorithm: by name, with parameters as in `local-sgd:every=8`, or made.
+            epoch (Ada) need `steps_per_epoch` and `epochs`. When not given, what suits the algorithm: an alternating
+            exponential ring, or for AD-PSGD a bipartite exponential graph.
+        algorithm: by name, with parameters as in `local-sgd:every=8`, or made. With `ad-psgd` and `parameter-server`
+            workers do not wait for each other, and take their batches from `training.share(...)`.
         group: of all workers; when not given, torch's default group, or what the launcher's environment says.
         local_size: workers a node, for topologies that respect it; when not given, the launcher's number.
         wire_dtype: send in this type (`torch.bfloat16`); a worker's own parameters stay as they are.
         bucket_mib: a larger model is stepped and sent in parts of about this size, each on its way while the next is
             stepped.
-        seed: of random graphs, the same on all ranks.
+        seed: of random graphs and random partners, the same on all ranks.
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
         rescue: a folder where every rank saves its state when a neighbour is lost.
     """
@@ -64,20 +67,26 @@ def decentralize(
         raise ValueError(f"wire_dtype={wire_dtype} cannot be sent and averaged: give torch.bfloat16, or nothing")
     world = join_world(group, local_size=local_size)
     size = world.group.size()
+    if isinstance(algorithm, str):
+        algorithm = algorithms.build(algorithm)
+    if topology is None:
+        topology = algorithm.usual_graph
     if isinstance(topology, str):
         topology = topologies.build(
             topology, size, steps_per_epoch=steps_per_epoch, epochs=epochs, local_size=world.local_size, seed=seed
         )
-    if isinstance(algorithm, str):
-        algorithm = algorithms.build(algorithm)
-    return Decentralized(
-        model,
-        optimizer,
-        algorithm=algorithm,
-        schedule=topology,
-        world=world,
-        wire=Wire(wire_dtype),
-        bucket_mib=bucket_mib,
-        timeout_s=timeout_s,
-        rescue=None if rescue is None else Path(rescue),
-    )
+    settings: dict[str, Any] = {
+        "algorithm": algorithm,
+        "schedule": topology,
+        "world": world,
+        "wire": Wire(wire_dtype),
+        "timeout_s": timeout_s,
+        "rescue": None if rescue is None else Path(rescue),
+    }
+    match algorithm:
+        case ADPSGD():
+            return AsynchronousPairs(model, optimizer, seed=seed, **settings)
+        case ParameterServer():
+            return Served(model, optimizer, **settings)
+        case _:
+            return Decentralized(model, optimizer, bucket_mib=bucket_mib, **settings)

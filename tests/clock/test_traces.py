@@ -67,9 +67,9 @@ def test_two_workers_by_hand() -> None:
     assert spans[:5] == [
         Span(0, "compute", 0.0, 4.0),
         Span(1, "compute", 0.0, 6.0),
+        Span(0, "compute", 4.0, 8.0),
         Span(0, "exchange", 4.0, 7.0, 1),
         Span(1, "exchange", 4.0, 7.0, 0),
-        Span(0, "compute", 4.0, 8.0),
     ]
 
 

@@ -17,6 +17,7 @@ from ._events import Event, Span
 from ._methods import AD_PSGD, ALL_REDUCE, ASYNCHRONOUS, METHODS, PARAMETER_SERVER, asynchronous, epoch_s
 from ._parameter_server import parameter_server
 from ._rounds import Rounds
+from ._timeline import draw_timeline_svg, first_spans, timeline_end_s
 
 __all__ = [
     "AD_PSGD",
@@ -33,7 +34,10 @@ __all__ = [
     "Span",
     "ad_psgd",
     "asynchronous",
+    "draw_timeline_svg",
     "epoch_s",
+    "first_spans",
     "parameter_server",
     "slow_workers",
+    "timeline_end_s",
 ]

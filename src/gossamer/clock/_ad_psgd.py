@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -49,13 +49,12 @@ class _Pairs:
         self._random = [np.random.default_rng([cluster.seed, _PARTNERS, i]) for i in range(n)]
         self._due: list[tuple[float, int, int, int]] = []
         """When, what, whose, and who else it is about."""
-        self._read_s = [0.0] * n
         self._mixed = [0] * n
         """Mixings since the worker read its parameters."""
         self._partner: dict[int, int] = {}
         """Whom an active worker waits for or exchanges with; those that are not here are idle."""
         self._since_s = [0.0] * n
-        """When it began to wait, or to exchange."""
+        """When it began to wait."""
         self._has_stepped = [False] * n
         """Whether an active worker owes a swap for a gradient of its own."""
         self._invited_by: list[dict[int, None]] = [{} for _ in range(n)]
@@ -67,14 +66,12 @@ class _Pairs:
 
     def events(self) -> Iterator[Event]:
         for worker in range(self._cluster.workers):
-            self._due.append((self._times.next(worker), _COMPUTED, worker, -1))
-            yield Event(0.0, "read", worker)
-        heapify(self._due)
+            yield self._read(worker, 0.0)
         while True:
             now, what, worker, other = heappop(self._due)
             if what == _COMPUTED:
                 yield Event(now, "gradient", worker, staleness=self._mixed[worker])
-                yield self._read_again(worker, now)
+                yield self._read(worker, now)
                 self._after_gradient(worker, now)
             elif what == _INVITED:
                 self._invited_by[worker][other] = None
@@ -84,10 +81,11 @@ class _Pairs:
             else:
                 yield self._arrive(worker, now)
 
-    def _read_again(self, worker: int, now: float) -> Event:
-        self._on_span(Span(worker, "compute", self._read_s[worker], now))
-        self._read_s[worker], self._mixed[worker] = now, 0
-        heappush(self._due, (now + self._times.next(worker), _COMPUTED, worker, -1))
+    def _read(self, worker: int, now: float) -> Event:
+        done = now + self._times.next(worker)
+        self._on_span(Span(worker, "compute", now, done))
+        self._mixed[worker] = 0
+        heappush(self._due, (done, _COMPUTED, worker, -1))
         return Event(now, "read", worker)
 
     def _after_gradient(self, worker: int, now: float) -> None:
@@ -124,15 +122,16 @@ class _Pairs:
             return
         if now > self._since_s[worker]:
             self._on_span(Span(worker, "wait", self._since_s[worker], now, other))
-        self._since_s[worker] = now
-        heappush(self._due, (now + self._cluster.between(worker, other).seconds(self._bytes), _ARRIVE, worker, -1))
+        done = now + self._cluster.between(worker, other).seconds(self._bytes)
+        for one, its_partner in ((worker, other), (other, worker)):
+            self._on_span(Span(one, "exchange", now, done, its_partner))
+        heappush(self._due, (done, _ARRIVE, worker, -1))
         yield Event(now, "send", worker, other)
 
     def _arrive(self, worker: int, now: float) -> Event:
         other = self._partner.pop(worker)
-        for one, its_partner in ((worker, other), (other, worker)):
-            self._mixed[one] += 1
-            self._on_span(Span(one, "exchange", self._since_s[worker], now, its_partner))
+        self._mixed[worker] += 1
+        self._mixed[other] += 1
         del self._served[other]
         if self._queue[other]:
             self._served[other] = self._queue[other].popleft()

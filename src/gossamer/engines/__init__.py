@@ -1,9 +1,12 @@
-"""Engines hold the replicas and supply `mix`: stacked on one device, in virtual time too, or one process each."""
+"""Engines hold the replicas and supply `mix`: stacked on one device, in virtual time too, or a process each."""
 
 from ._engine import Engine, Loss
+from .asynchronous import Asynchronous
+from .asynchronous_pairs import AsynchronousPairs
 from .blame import NeighborLost
 from .decentralized import Decentralized
 from .memory import OutOfMemory
+from .served import Served
 from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import CannotStack, StackedGradient
 from .synchronous import SynchronousEngine
@@ -13,6 +16,8 @@ from .wire import Wire
 from .world import World, join_world
 
 __all__ = [
+    "Asynchronous",
+    "AsynchronousPairs",
     "Batches",
     "CannotStack",
     "Decentralized",
@@ -21,6 +26,7 @@ __all__ = [
     "MakeOptimizer",
     "NeighborLost",
     "OutOfMemory",
+    "Served",
     "StackedEngine",
     "StackedGradient",
     "SynchronousEngine",

@@ -38,6 +38,9 @@ class AroundStep:
     steps have their values in the flat buffers of `replicas`.
     """
 
+    is_asynchronous = False
+    """Whether it runs methods whose workers do not wait for each other."""
+
     def __init__(
         self,
         optimizer: Optimizer,
@@ -48,6 +51,11 @@ class AroundStep:
         schedule: Schedule,
         mixer: Mixer,
     ) -> None:
+        if algorithm.is_asynchronous and not self.is_asynchronous:
+            raise ValueError(
+                f"{type(algorithm).__name__} needs workers that do not wait for each other, and this engine takes all "
+                "steps together: run it by gossamer.decentralize, a process a worker"
+            )
         self.optimizer = optimizer
         self.replicas = replicas
         self.algorithm = algorithm

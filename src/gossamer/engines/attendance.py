@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 from torch.distributed import DistError, PrefixStore, Store  # type: ignore[attr-defined]
 
@@ -14,6 +15,24 @@ from .blame import NeighborLost
 _LOOK_EVERY_S = 0.2
 _TELL_EVERY_S = 0.005
 """While somebody waits, the others tell how far they are, so that it knows when it is needed."""
+
+
+class Meetings(Protocol):
+    """How workers come together."""
+
+    def reach(self, step: int) -> None:
+        """This worker takes part in the exchanges of the first `step` steps from the start."""
+        ...
+
+    def meet(self, at: str, answer: Callable[[], None], timeout_s: float) -> int | None:
+        """Wait for all workers; `answer` takes part in a step of the others. Who has come furthest, if anybody has."""
+        ...
+
+    def fail(self, culprit: int, why: str) -> None:
+        """This worker has ended: nobody need wait for it, but look at the culprit."""
+        ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,26 +1,29 @@
 """What `gossamer.decentralize` returns: training in a loop of the user's own, and what can be asked of it."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from gossamer._files import write_whole
 from gossamer.algorithms import Algorithm
 from gossamer.topologies import Schedule
 
-from .attendance import Attendance
+from .attendance import Attendance, Meetings
 from .blame import NeighborLost
 from .synchronous import SynchronousEngine
 from .wire import Wire
 from .world import World
+
+T = TypeVar("T")
 
 
 class ScalarWriter(Protocol):
@@ -65,8 +68,11 @@ class Decentralized(SynchronousEngine):
             wire=wire,
             bucket_mib=bucket_mib,
         )
-        store = PrefixStore(f"gossamer/{self.transport.serial}", world.group.get_group_store())
-        self._attendance = Attendance(store, self.transport.rank, self.transport.size)
+        self._store = PrefixStore(f"gossamer/{self.transport.serial}", world.group.get_group_store())
+        self._attendance = self._attend()
+
+    def _attend(self) -> Meetings:
+        return Attendance(self._store, self.rank, self.size)
 
     @property
     def rank(self) -> int:
@@ -111,8 +117,7 @@ class Decentralized(SynchronousEngine):
 
         Until the next step nobody reads the parameters then, and they may be changed.
         """
-        with self._rescuing():
-            self._meet("settle()")
+        with self._together("settle()"):
             mix = self.mixer.at(self.schedule(self.num_steps))
             for replica in self.replicas:
                 if replica.pending:
@@ -130,6 +135,13 @@ class Decentralized(SynchronousEngine):
         if furthest is not None and self.algorithm.steps_together:
             for replica in self.replicas:  # those who answered do not know a learning rate that has changed since
                 self.transport.broadcast(replica.params, source=furthest)
+
+    @contextmanager
+    def _together(self, at: str) -> Iterator[None]:
+        """All ranks have come here, and the parameters stand still."""
+        with self._rescuing():
+            self._meet(at)
+            yield
 
     @contextmanager
     def _rescuing(self) -> Iterator[None]:
@@ -154,21 +166,27 @@ class Decentralized(SynchronousEngine):
         All ranks. Afterwards it has its own parameters back, and the training goes on as if nothing had been.
         """
         with self._rescuing():
-            self._meet("averaged()")
-            for replica in self.replicas:
-                replica.finish_pending()  # neighbours may still be reading the parameters
-            tensors = [*(replica.params for replica in self.replicas), *self.buffers().values()]
-            own = [tensor.clone() for tensor in tensors]
-            was_averaged, self._is_averaged = self._is_averaged, True
+            was_averaged = self._is_averaged
+            own: dict[Tensor, Tensor] = {}
             try:
-                for tensor in tensors:
-                    if tensor.is_floating_point():
-                        tensor.copy_(self._mean(tensor))
+                with self._together("averaged()"):
+                    self._is_averaged = True
+                    for replica in self.replicas:
+                        replica.finish_pending()  # neighbours may still be reading the parameters
+                    tensors = (*(replica.params for replica in self.replicas), *self.buffers().values())
+                    own.update((tensor, tensor.clone()) for tensor in tensors)
+                    self._average(tensors)
                 yield self.model
             finally:
-                self._is_averaged = was_averaged
-                for tensor, values in zip(tensors, own, strict=True):
+                for tensor, values in own.items():
                     tensor.copy_(values)
+                self._is_averaged = was_averaged
+
+    def _average(self, tensors: Iterable[Tensor]) -> None:
+        """Replace tensors by their average over all ranks."""
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                tensor.copy_(self._mean(tensor))
 
     def _mean(self, values: Tensor) -> Tensor:
         """Over all ranks, and not in half precision, where sums lose what the values have."""
@@ -176,8 +194,7 @@ class Decentralized(SynchronousEngine):
 
     def consensus_distance(self) -> float:
         """How far the replicas are apart, (1/n) Σ‖xᵢ − x̄‖² / ‖x̄‖², over all trained parameters. All ranks."""
-        with self._rescuing():
-            self._meet("consensus_distance()")
+        with self._together("consensus_distance()"):
             return self._consensus_distance()
 
     @torch.no_grad()
@@ -189,6 +206,38 @@ class Decentralized(SynchronousEngine):
             norm += mean.square().sum().cpu()
         spread = self._mean(spread.reshape(1)).squeeze()
         return float(spread / norm) if spread > 0 else 0.0
+
+    # ---- work -------------------------------------------------------------------------------------------
+
+    @overload
+    def share(self, batches: int) -> Iterator[int]: ...
+    @overload
+    def share(self, batches: Sequence[T]) -> Iterator[T]: ...
+    def share(self, batches: int | Sequence[T]) -> Iterator[int] | Iterator[T]:
+        """Those batches of an epoch that this rank is to do: of a sequence of batches, or of so many numbers from 0 on.
+
+        Over all ranks each batch comes up once. Ranks that wait for each other get equal shares; asynchronous ones get
+        the next batch when they ask for it, so a slow worker does less, and the epoch is over when nothing is left.
+        The sequence must be the same on all ranks, which call this as often as each other:
+
+            order = torch.randperm(len(data), generator=torch.Generator().manual_seed(epoch)).split(32)
+            for rows in training.share(order):
+                loss = criterion(model(data[rows]), targets[rows])
+
+        A `DataLoader` takes it as its batch sampler: `DataLoader(data, batch_sampler=training.share(order))`.
+        """
+        if isinstance(batches, DataLoader):
+            raise ValueError(
+                f"a DataLoader makes its {len(batches)} batches one after the other and cannot leave any to other "
+                "ranks: share lists of rows, alike on all ranks, and give it batch_sampler=training.share(lists)"
+            )
+        if isinstance(batches, int) and batches < 0:
+            raise ValueError(f"share({batches}): give the number of batches in an epoch, 0 or more")
+        items = range(batches) if isinstance(batches, int) else batches
+        return (items[number] for number in self._claims(len(items)))  # type: ignore[return-value] # as overloaded
+
+    def _claims(self, num_batches: int) -> Iterator[int]:
+        return iter(range(self.rank, num_batches, self.size))
 
     # ---- figures ----------------------------------------------------------------------------------------
 
@@ -241,8 +290,7 @@ class Decentralized(SynchronousEngine):
 
     def state_dict(self) -> dict[str, Any]:
         self._refuse_averaged("save()")
-        with self._rescuing():
-            self._meet("save()")
+        with self._together("save()"):
             return self._state()
 
     @torch.no_grad()
@@ -250,8 +298,7 @@ class Decentralized(SynchronousEngine):
         self._refuse_averaged("load()")
         self._check_parts(saved)
         before = self.num_steps
-        with self._rescuing():
-            self._meet("load()")
+        with self._together("load()"):
             super().load_state_dict(saved)
             self._go_on_from_the_same_step()
         self._first_step += self.num_steps - before

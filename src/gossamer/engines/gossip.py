@@ -4,15 +4,15 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 
-from .link import Link, LinkBroken, Word
+from .link import Link, LinkBroken, Word, farewell
 from .live import LiveReplica
 from .parcel import Parcel
 from .wire import Wire
 
 _SWAP, _INVITE = 1.0, 2.0
 
-OnLost = Callable[[int, str], None]
-"""Called with a partner that is gone, and why."""
+OnLost = Callable[[int, str | None], None]
+"""Called with a partner that is gone, and why; None where it has said a last word."""
 
 
 class Gossip:
@@ -37,15 +37,16 @@ class Gossip:
         is_active: bool,
         wire: Wire,
         seed: str,
+        on_sent: Callable[[int], None],
         on_lost: OnLost,
     ) -> None:
         self.live = live
+        self._all_links = tuple(links.values())
         self.links = dict(links)
-        self.bytes_sent = 0
         self.failure: BaseException | None = None
         """What has ended a thread here other than the loss of a partner."""
         self._is_active = is_active
-        self._on_lost = on_lost
+        self._on_sent, self._on_lost = on_sent, on_lost
         self._random = random.Random(seed)
         self._sent, self._received = Parcel(live.values, wire), Parcel(live.values, wire)
         self._swapping = threading.Lock()
@@ -58,7 +59,7 @@ class Gossip:
         self._is_busy = False
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="gossamer-mixing", daemon=True)
-        for link in tuple(self.links.values()):
+        for link in self._all_links:
             link.listen(self._on_word, self._on_end)
         self._thread.start()
 
@@ -87,19 +88,12 @@ class Gossip:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Leave all partners; those who are in the middle of a swap with this worker end it first."""
+        """Leave all partners; a swap that is under way comes to its end first."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
         self._thread.join()
-        links = tuple(self.links.values())
-        for link in links:
-            link.leave()
-
-    def join(self) -> None:
-        """Wait until all partners have left too."""
-        for link in tuple(self.links.values()):
-            link.join()
+        farewell(self._all_links)
 
     # ---- the mixing thread ------------------------------------------------------------------------------
 
@@ -151,7 +145,7 @@ class Gossip:
             self.live.copy_to(self._sent)
             link.swap(self._received, self._sent)
             self.live.mix(self._sent, self._received)
-            self.bytes_sent += self._sent.nbytes
+            self._on_sent(self._sent.nbytes)
 
     # ---- the listening threads --------------------------------------------------------------------------
 
@@ -169,4 +163,4 @@ class Gossip:
         if error is not None and not isinstance(error, LinkBroken):
             self.failure = error
         elif known is not None and not self._is_closed:
-            self._on_lost(link.other, "it has left" if error is None else str(error))
+            self._on_lost(link.other, None if error is None else str(error))

@@ -1,14 +1,14 @@
-"""Two workers that talk out of step with all others: short words that are listened for, and parcels that follow them."""
+"""Two workers that talk out of step with all others: short words that are listened for, and parcels."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroupGloo, Store, Work
+from torch.distributed import ProcessGroupGloo, Store, Work  # type: ignore[attr-defined]
 
 from .parcel import Parcel
 
@@ -18,6 +18,8 @@ _FOREVER = timedelta(days=365)
 """A word may be long in coming: gloo would close the connection after a timeout."""
 _LEAVE = -1.0
 """The last word."""
+
+_FAREWELL_S = 10.0
 
 Word = list[float]
 
@@ -40,12 +42,12 @@ class Link:
         """Wait for the other to do the same. A word has `num_numbers` numbers."""
         self.other = other
         self._timeout_s = timeout_s
-        options = ProcessGroupGloo._Options()
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined] # not in the stubs, like send and recv
         options._timeout = timedelta(seconds=timeout_s())
         options._threads = 1  # they are for collectives, of which there are none
         options._devices = [ProcessGroupGloo.create_default_device()]
         self._here, self._there = int(rank > other), int(rank < other)
-        self._group = ProcessGroupGloo(store, self._here, 2, options)
+        self._group: Any = ProcessGroupGloo(store, self._here, 2, options)
         self._num_numbers = num_numbers
         self._has_left = threading.Lock()
         self._listener: threading.Thread | None = None
@@ -53,7 +55,7 @@ class Link:
     def listen(
         self, on_word: Callable[["Link", Word], Any], on_end: Callable[["Link", BaseException | None], Any]
     ) -> None:
-        """From here on, until the other leaves (`on_end` with None), is lost (with `LinkBroken`), or `on_word` fails."""
+        """Until the other leaves (`on_end` with None) or is lost (with `LinkBroken`), or `on_word` fails."""
         self._listener = threading.Thread(
             target=self._listen, args=(on_word, on_end), name=f"gossamer-link-{self.other}", daemon=True
         )
@@ -85,9 +87,9 @@ class Link:
                 self.tell(_LEAVE)
 
     def join(self) -> None:
-        """Wait until the other has left too."""
-        if self._listener is not None:
-            self._listener.join()
+        """Wait until the other has left too, or a while: a thread that ends with its process ends in gloo's code."""
+        if self._listener is not None and self._listener is not threading.current_thread():
+            self._listener.join(_FAREWELL_S)
 
     def _listen(
         self, on_word: Callable[["Link", Word], Any], on_end: Callable[["Link", BaseException | None], Any]
@@ -120,6 +122,14 @@ class Link:
     def _wait(self, works: list[Work]) -> None:
         for work in works:
             work.wait(self._timeout)
+
+
+def farewell(links: Iterable[Link]) -> None:
+    """Leave all, then wait for their last words."""
+    for link in links:
+        link.leave()
+    for link in links:
+        link.join()
 
 
 @contextmanager

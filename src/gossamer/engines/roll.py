@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from torch.distributed import DistError, PrefixStore, Store  # type: ignore[attr-defined]
@@ -31,18 +32,17 @@ class Roll:
     def reach(self, step: int) -> None:
         """Steps do not matter here: everybody makes as many as it can."""
 
-    def meet(self, at: str) -> tuple[int, ...]:
-        """Wait for all who are not gone. All of them get the same answer to who that is."""
+    def meet(self, at: str, answer: Callable[[], None] | None = None, timeout_s: float | None = None) -> None:
+        """Wait for all who are not gone, however long that takes. All find the same `members` then."""
         if self.size == 1:
-            return self.members
+            return
         try:
             self.members = self._meet(at)
         except DistError as error:
             raise store_is_gone() from error
         if self.rank not in self.members:
-            why = self._store.get(f"why/{self.rank}").decode()
+            why = self.why_gone(self.rank)
             raise NeighborLost(self.rank, f"the others go on without this rank, {self.rank}: {why}")
-        return self.members
 
     def _meet(self, at: str) -> tuple[int, ...]:
         self._meeting += 1
@@ -86,6 +86,13 @@ class Roll:
             if not self._store.add(f"is-gone/{self.rank}", 0) and not self._store.add(f"is-gone/{rank}", 0):
                 self._store.set(f"why/{rank}", f"rank {self.rank} has lost it: {why}")
                 self._store.add(f"is-gone/{rank}", 1)
+
+    def why_gone(self, rank: int) -> str | None:
+        """None of one who is still there, or came to its end like everybody."""
+        try:
+            return self._store.get(f"why/{rank}").decode() if self._store.add(f"is-gone/{rank}", 0) else None
+        except DistError:
+            return "the store of the process group is gone"
 
     def fail(self, culprit: int, why: str) -> None:
         """This worker ends: nobody need wait for it."""

@@ -1,0 +1,199 @@
+"""Asynchronous training in a loop of the user's own: nobody waits for the slowest, and who dies is left behind."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+from .decentralized import Decentralized, ScalarWriter
+from .link import Link
+from .roll import Roll
+from .staleness import Staleness
+
+
+class Asynchronous(Decentralized):
+    """What `gossamer.decentralize` returns for a method whose workers do not wait for each other.
+
+    All that says "all ranks" needs those only that are still there, and waits for the slowest of them; training does
+    not. A worker that dies is dropped by the others, which go on. Not the one that hosts the store of the process
+    group, where they find each other: under torchrun that is no worker.
+    """
+
+    is_asynchronous = True
+
+    def __init__(self, *arguments: Any, seed: int = 0, **settings: Any) -> None:
+        self.seed = seed
+        self._staleness = Staleness()
+        self._lost: dict[int, str] = {}
+        self._num_told = 0
+        self._num_epochs = 0
+        super().__init__(*arguments, **settings)
+        with torch.no_grad():
+            self._begin()
+
+    def _attend(self) -> Roll:
+        self.roll = Roll(self._store, self.rank, self.size)
+        return self.roll
+
+    def _links(self, others: list[int], num_numbers: int) -> dict[int, Link]:
+        """Connections with some ranks. All make theirs in the same order, so that they do not wait in a circle."""
+        pairs = sorted((min(self.rank, other), max(self.rank, other), other) for other in others)
+        store = self._store.clone()  # type: ignore[attr-defined] # of its own: a store answers one caller at a time
+        return {
+            other: Link(
+                PrefixStore(f"link/{low}-{high}", store),
+                rank=self.rank,
+                other=other,
+                num_numbers=num_numbers,
+                timeout_s=lambda: self.transport.timeout_s,
+            )
+            for low, high, other in pairs
+        }
+
+    # ---- what a method does -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """All replicas are equal: connect, and let the threads run."""
+
+    @abstractmethod
+    def _stand_still(self, at: str) -> None:
+        """All ranks have come to `at`: bring the models up to date, and let nobody change them."""
+
+    @abstractmethod
+    def _go_on(self) -> None:
+        """Partners may change the replica again."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Say a last word to the partners, and hear theirs, if that does not take long."""
+
+    @abstractmethod
+    def _restart(self) -> None:
+        """The model has parameters that were loaded: they are the replica now."""
+
+    @property
+    def _num_counted(self) -> int:
+        """How many of those at a meeting have a replica of their own, which counts in the average."""
+        return len(self.roll.members)
+
+    @property
+    def _counts(self) -> bool:
+        return True
+
+    # ---- coming together --------------------------------------------------------------------------------
+
+    @contextmanager
+    def _together(self, at: str) -> Iterator[None]:
+        with super()._together(at):
+            self._stand_still(at)
+            try:
+                yield
+            finally:
+                self._go_on()
+
+    def _meet(self, at: str) -> None:
+        self._warn()
+        self.roll.meet(at)
+
+    def settle(self) -> None:
+        """Nothing to wait for: nobody but this worker reads or writes its model's parameters."""
+
+    def _mean(self, values: Tensor) -> Tensor:
+        """Over those who are there."""
+        members = self.roll.members
+        if self._num_counted == len(members) == self.size:
+            return super()._mean(values)
+        if len(members) == 1:
+            return values.clone()
+        total = torch.zeros(values.shape, dtype=torch.float64)
+        if self._counts:
+            total.copy_(values)
+        self.transport.wait_for(self.transport.all_reduce(total, members), *members)
+        return (total / self._num_counted).to(values)
+
+    def _go_on_from_the_same_step(self) -> None:
+        self._restart()
+
+    # ---- work -------------------------------------------------------------------------------------------
+
+    def _claims(self, num_batches: int) -> Iterator[int]:
+        self._num_epochs += 1
+        return self._claimed(f"epoch/{self._num_epochs}", num_batches)
+
+    def _claimed(self, epoch: str, num_batches: int) -> Iterator[int]:
+        while (number := self.roll.claim(epoch)) < num_batches:
+            yield number
+
+    # ---- figures ----------------------------------------------------------------------------------------
+
+    @property
+    def staleness(self) -> dict[int, int]:
+        """How many gradients of this rank were how stale: others' changes that came between reading and stepping."""
+        return self._staleness.histogram
+
+    @property
+    def lost(self) -> dict[int, str]:
+        """Partners of this rank that are gone, and why."""
+        return dict(self._lost)
+
+    def metrics(self) -> dict[str, float]:
+        """Of this rank so far, and beside what a synchronous method has: how stale gradients were, partners lost."""
+        return super().metrics() | self._staleness.figures() | {"lost": len(self._lost)}
+
+    def report_to(self, writer: ScalarWriter | None, *, every: int = 100) -> None:
+        """Write staleness, waiting and bytes of this rank as scalars, every so many of its steps. Any rank."""
+        if every < 1:
+            raise ValueError(f"every={every}: give a number of steps, 1 or more")
+
+        def report(step: int) -> None:
+            if writer is not None and (step + 1) % every == 0:
+                figures = self.metrics()
+                for name in ("staleness_mean", "staleness_p95", "waited_s", "bytes_sent"):
+                    writer.add_scalar(f"gossamer/{name}", figures[name], step + 1)
+
+        self.probes.append(report)
+
+    # ---- the end ----------------------------------------------------------------------------------------
+
+    def _lose(self, rank: int, why: str | None) -> None:
+        """A partner is gone, unexpectedly or (without a reason) with a last word. Called in any thread."""
+        if why is not None:
+            self.roll.lose(rank, why)
+        reason = self.roll.why_gone(rank)
+        if reason is not None:  # else it has come to its end, as this rank will
+            self._lost[rank] = reason
+
+    def _warn(self) -> None:
+        """In the worker's own thread, where the user sees it."""
+        lost = list(self._lost.items())
+        for rank, why in lost[self._num_told :]:
+            self._num_told += 1
+            warnings.warn(f"rank {rank} is lost, and training goes on without it: {why}", RuntimeWarning, stacklevel=2)
+
+    @torch.no_grad()
+    def close(self) -> None:
+        """Average all replicas, and stop. All ranks; waits for the slowest."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            with self._together("close()"):
+                for replica in self.replicas:
+                    replica.finish_pending()
+                self._average([*(replica.params for replica in self.replicas), *self.buffers().values()])
+        finally:
+            self._leave()
+            self.detach()
+            self.transport.close()
+
+    def _give_up(self, error: BaseException) -> None:
+        """The others go on without this rank."""
+        self.roll.fail(self.rank, f"{type(error).__name__}: {error}")
+        self._leave()
+        self.transport.leave_boards()
