@@ -36,7 +36,7 @@ def test_asynchronous_pairs_lose_at_most_a_tenth(rows: list[dict]) -> None:
 
 
 def test_what_was_published_of_the_others_shows(rows: list[dict]) -> None:
-    """Within a sixth of the published times where there are any: 100 times slower was not quite that on the machines."""
+    """Within a sixth of the published times where there are any: on the machines 100 times was not quite that."""
     published = [row for row in rows if row["published_epoch_s"] is not None]
     assert len(published) == 6 + 4 + 4
     for row in published:

@@ -111,6 +111,8 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
         outcome.num_epochs = epoch + 1
         if isinstance(clock, RoundsOfRun):
             clock.go_to(outcome.num_epochs)
+        else:
+            outcome.staleness = dict(clock.staleness)
         if run.is_evaluated(epoch):
             row: Row = {
                 "epoch": epoch + 1,
@@ -121,7 +123,7 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
                 "bytes_sent": engine.gather(torch.from_numpy(engine.bytes_sent)).max().item(),
                 "degree": schedule(first_step).degree if run.label != CENTRALIZED else run.workers - 1,
                 "seconds": outcome.seconds,
-                **staleness_row(engine),
+                **staleness_row(outcome.staleness),
                 "virtual_s": clock.now_s,
             }
             outcome.epochs.append(row)

@@ -1,6 +1,6 @@
 """Virtual time of a run: a clock beside a synchronous method, an epoch of an asynchronous one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -69,12 +69,13 @@ def advance_epoch(
     return losses.cpu().view(steps, workers).T, torch.tensor(whose).view(steps, workers).T
 
 
-def staleness_row(engine: Engine) -> Row:
-    """How stale gradients were so far; nothing where they never are."""
-    if not isinstance(engine, VirtualEngine):
+def staleness_row(staleness: Mapping[int, int]) -> Row:
+    """How stale gradients were so far; nothing where they never are.
+
+    >>> staleness_row({0: 2, 1: 1, 4: 1})
+    {'staleness_mean': 1.25, 'staleness_max': 4}
+    """
+    if not staleness:
         return {}
-    total = sum(engine.staleness.values())
-    return {
-        "staleness_mean": sum(stale * number for stale, number in engine.staleness.items()) / total,
-        "staleness_max": max(engine.staleness),
-    }
+    mean = sum(stale * number for stale, number in staleness.items()) / sum(staleness.values())
+    return {"staleness_mean": mean, "staleness_max": max(staleness)}

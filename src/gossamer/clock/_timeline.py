@@ -109,11 +109,7 @@ def _bar(span: Span, left: float, right: float, y: float) -> str:
     top = y if span.doing == "compute" else y + _LANE / 2
     thick = _LANE / 2 - 1
     wide = max(right - left - _APART, _THINNEST)
-    words = f"{span.doing} {span.start_s:.4g} to {span.end_s:.4g} s"
-    return (
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{thick:g}" fill="{_COLOURS[span.doing]}">'
-        f"<title>{words}</title></rect>"
-    )
+    return f'<rect x="{left:.1f}" y="{top:g}" width="{wide:.1f}" height="{thick:g}" fill="{_COLOURS[span.doing]}"/>'
 
 
 def _joint(x: float, upper: float, lower: float) -> str:
