@@ -15,7 +15,7 @@ from ._rounds import Rounds
 _MOST_LANES = 8
 _LANE, _GAP = 22.0, 9.0
 """Heights: of a worker's lane, which is half computing and half exchanging, and between two of them."""
-_LEFT, _RIGHT, _BOTTOM = 62.0, 12.0, 30.0
+_LEFT, _RIGHT, _BOTTOM = 62.0, 30.0, 30.0
 _THINNEST = 1.0
 """However short, an exchange can be seen."""
 _APART = 0.8

@@ -35,6 +35,8 @@ class VirtualEngine(StackedEngine):
     the same for the same events, however often one stops to measure.
     """
 
+    is_asynchronous = True
+
     def __init__(
         self,
         model: nn.Module,
