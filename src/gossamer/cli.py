@@ -216,7 +216,11 @@ def bench(
     ] = None,
     algorithm: Annotated[
         str | None,
-        _option(_COMPARE, "all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped or local-sgd:every=8.", default="d-psgd"),
+        _option(
+            _COMPARE,
+            "all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped, local-sgd:every=8, ad-psgd or parameter-server.",
+            default="d-psgd",
+        ),
     ] = None,
     epochs: Annotated[int | None, _option(_COMPARE, "Passes over the data.", default="the task's own")] = None,
     seeds: Annotated[int | None, _option(_COMPARE, "How often to repeat each training.", default="3")] = None,

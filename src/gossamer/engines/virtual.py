@@ -281,7 +281,10 @@ class VirtualServer(VirtualEngine):
         read       x̂_i ← x
 
     The replica of a worker is the copy that it computes with; the model is the server's. Others take a step with the
-    mean of N gradients where the server takes N, so the learning rate is divided by the number of workers.
+    mean of N gradients where the server takes N, so the learning rate is divided by N; and by the staleness of the
+    gradient, without which so late a step overshoots at any rate that is right for the others.
+
+    Reference for the latter: Zhang et al., "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016.
     """
 
     def _make_optimizer(self, make: MakeOptimizer) -> Optimizer:
@@ -289,10 +292,11 @@ class VirtualServer(VirtualEngine):
         return make(self._server)
 
     def set_lr(self, lr: float) -> None:
-        super().set_lr(lr / self.num_replicas)
+        self._lr = lr / self.num_replicas
 
     def _follow(self, event: Event) -> None:
         if event.kind == "gradient":
+            super().set_lr(self._lr / max(event.staleness, 1))
             for mine, pending in zip(self._server, self._pending, strict=True):
                 mine.grad = pending[event.worker]
             self.optimizer.step()
