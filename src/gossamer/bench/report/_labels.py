@@ -6,7 +6,7 @@ from typing import Any
 
 from gossamer.tasks import TASKS
 
-from ..experiment import CENTRALIZED, Run
+from ..experiment import Run
 from ..learning_rate import scaled
 from ..store import RunResult
 
@@ -36,7 +36,7 @@ def _base_lr(run: Run) -> str:
 
 
 _DISTINCTIONS: dict[str, Callable[[RunResult], Any]] = {
-    "{}": lambda result: None if result.run.algorithm == CENTRALIZED else result.run.algorithm,
+    "{}": lambda result: None if result.run.label == result.run.algorithm else result.run.algorithm,
     "batch {}": lambda result: result.run.batch_size,
     "{} epochs": lambda result: result.run.epochs,
     "lr {}": lambda result: _base_lr(result.run),

@@ -168,8 +168,10 @@ def _timeline(settings: Sequence[Sequence[Group]], plots: Sequence[Figures], fir
     drawn = timelines(settings)
     if not any(drawn):
         return ""
+    groups = [group for members in settings for group in members]
     staleness = (
-        '<figure class="frame"><h3>How stale gradients are</h3><div class="plot" id="staleness"></div></figure>'
+        f'<figure class="frame"><h3>How stale gradients are</h3>{legend(groups, "staleness")}'
+        '<div class="plot" id="staleness"></div></figure>'
         if any("staleness" in made for made in plots)
         else ""
     )

@@ -49,7 +49,7 @@ class Subject:
             "Training": f"{listed(epochs)} epoch{'s' * (epochs != ['1'])}, {counted(num_seeds, 'seed')}",
             "Learning-rate rule": listed(rules),
             "Engine": listed(_distinct(runs, lambda run: f"{run.engine} on {run.device}")),
-            "Clock": listed(_distinct(runs, _clock)),
+            "Clock": "; ".join(_distinct(runs, _clock)),
         }
         return "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
 
