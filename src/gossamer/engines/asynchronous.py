@@ -1,5 +1,6 @@
 """Asynchronous training in a loop of the user's own: nobody waits for the slowest, and who dies is left behind."""
 
+import atexit
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -35,14 +36,16 @@ class Asynchronous(Decentralized):
         super().__init__(*arguments, **settings)
         with torch.no_grad():
             self._begin()
+        atexit.register(self._end_with_process)
 
     def _attend(self) -> Roll:
-        self.roll = Roll(self._store, self.rank, self.size)
+        self.roll = Roll(self._store, self.rank, self.size, [self._partners(rank) for rank in range(self.size)])
         return self.roll
 
-    def _links(self, others: list[int], num_numbers: int) -> dict[int, Link]:
-        """Connections with some ranks. All make theirs in the same order, so that they do not wait in a circle."""
-        pairs = sorted((min(self.rank, other), max(self.rank, other), other) for other in others)
+    def _links(self, num_numbers: int) -> dict[int, Link]:
+        """Connections with partners. All make theirs in the same order, so that they do not wait in a circle."""
+        partners = self._partners(self.rank)
+        pairs = sorted((min(self.rank, other), max(self.rank, other), other) for other in partners)
         store = self._store.clone()  # type: ignore[attr-defined] # of its own: a store answers one caller at a time
         return {
             other: Link(
@@ -56,6 +59,10 @@ class Asynchronous(Decentralized):
         }
 
     # ---- what a method does -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _partners(self, rank: int) -> list[int]:
+        """With whom a rank talks."""
 
     @abstractmethod
     def _begin(self) -> None:
@@ -183,17 +190,24 @@ class Asynchronous(Decentralized):
             return
         self._is_closed = True
         try:
-            with self._together("close()"):
+            with self._rescuing(), self._together("close()"):
                 for replica in self.replicas:
                     replica.finish_pending()
                 self._average([*(replica.params for replica in self.replicas), *self.buffers().values()])
         finally:
+            atexit.unregister(self._end_with_process)
             self._leave()
+            self.roll.close()
             self.detach()
             self.transport.close()
 
     def _give_up(self, error: BaseException) -> None:
         """The others go on without this rank."""
+        atexit.unregister(self._end_with_process)
         self.roll.fail(self.rank, f"{type(error).__name__}: {error}")
         self._leave()
         self.transport.leave_boards()
+
+    def _end_with_process(self) -> None:
+        """Nobody has closed it: the threads must not be in gloo's code when the process ends."""
+        self._give_up(RuntimeError("its process has ended without close()"))

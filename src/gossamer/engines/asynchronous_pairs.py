@@ -22,15 +22,17 @@ class AsynchronousPairs(Asynchronous):
 
     def __init__(self, *arguments: Any, schedule: Schedule, **settings: Any) -> None:
         self._active, _ = halves(schedule)
+        self._stages = [stage for _, stage in schedule.stages(schedule.window.stop)]
         super().__init__(*arguments, schedule=schedule, **settings)
 
+    def _partners(self, rank: int) -> list[int]:
+        return sorted({other for stage in self._stages for other in (*stage.neighbors(rank), *stage.listeners(rank))})
+
     def _begin(self) -> None:
-        stages = [stage for _, stage in self.schedule.stages(self.schedule.window.stop)]
-        partners = {other for stage in stages for other in (*stage.neighbors(self.rank), *stage.listeners(self.rank))}
         self.live = LiveReplica(self.replicas)
         self.gossip = Gossip(
             self.live,
-            self._links(sorted(partners), _NUM_NUMBERS),
+            self._links(_NUM_NUMBERS),
             is_active=self.rank in self._active,
             wire=self.transport.wire,
             seed=f"{self.seed}/{self.rank}",

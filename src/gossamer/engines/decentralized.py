@@ -117,7 +117,7 @@ class Decentralized(SynchronousEngine):
 
         Until the next step nobody reads the parameters then, and they may be changed.
         """
-        with self._together("settle()"):
+        with self._rescuing(), self._together("settle()"):
             mix = self.mixer.at(self.schedule(self.num_steps))
             for replica in self.replicas:
                 if replica.pending:
@@ -139,9 +139,8 @@ class Decentralized(SynchronousEngine):
     @contextmanager
     def _together(self, at: str) -> Iterator[None]:
         """All ranks have come here, and the parameters stand still."""
-        with self._rescuing():
-            self._meet(at)
-            yield
+        self._meet(at)
+        yield
 
     @contextmanager
     def _rescuing(self) -> Iterator[None]:
@@ -194,7 +193,7 @@ class Decentralized(SynchronousEngine):
 
     def consensus_distance(self) -> float:
         """How far the replicas are apart, (1/n) Σ‖xᵢ − x̄‖² / ‖x̄‖², over all trained parameters. All ranks."""
-        with self._together("consensus_distance()"):
+        with self._rescuing(), self._together("consensus_distance()"):
             return self._consensus_distance()
 
     @torch.no_grad()
@@ -290,7 +289,7 @@ class Decentralized(SynchronousEngine):
 
     def state_dict(self) -> dict[str, Any]:
         self._refuse_averaged("save()")
-        with self._together("save()"):
+        with self._rescuing(), self._together("save()"):
             return self._state()
 
     @torch.no_grad()
@@ -298,7 +297,7 @@ class Decentralized(SynchronousEngine):
         self._refuse_averaged("load()")
         self._check_parts(saved)
         before = self.num_steps
-        with self._together("load()"):
+        with self._rescuing(), self._together("load()"):
             super().load_state_dict(saved)
             self._go_on_from_the_same_step()
         self._first_step += self.num_steps - before

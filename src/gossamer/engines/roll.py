@@ -1,8 +1,9 @@
 """Who is still there: workers that are out of step come together, and do not wait for those who are gone."""
 
 import json
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from torch.distributed import DistError, PrefixStore, Store  # type: ignore[attr-defined]
@@ -10,6 +11,8 @@ from torch.distributed import DistError, PrefixStore, Store  # type: ignore[attr
 from .blame import NeighborLost
 
 _LOOK_EVERY_S = 0.01
+_BEATS = 30
+"""Signs of life in the time after which one who gives none counts as silent."""
 _LEAVE_WITHIN_S = 30.0
 """The rank that may host the store goes last, but does not wait for somebody who dies right then."""
 
@@ -17,17 +20,31 @@ _LEAVE_WITHIN_S = 30.0
 class Roll:
     """Where every worker is and who is gone, in a store that all of them reach.
 
-    Nobody is given up for being slow. A worker is gone when it has said so, or when a partner has lost it.
+    Nobody is given up for being slow. A worker is gone when it has said so, or when a partner has lost it. When a whole
+    host dies, some of its workers may have no partner that is left to notice. So each gives signs of life,
+    and one that gives none for `silent_s` while others wait for it, and has a partner that is gone, is gone too.
     """
 
-    def __init__(self, store: Store, rank: int, size: int) -> None:
+    def __init__(
+        self, store: Store, rank: int, size: int, partners: Sequence[Sequence[int]], *, silent_s: float = 30.0
+    ) -> None:
         self.rank, self.size = rank, size
+        self._partners = partners
+        self._silent_s = silent_s
+        self._beat_every_s = silent_s / _BEATS
+        self._beats: dict[int, tuple[int, float]] = {}
+        """The last sign of life of each, and when it was new."""
         self.members = tuple(range(size))
         """Who was at the last meeting."""
         self._store = PrefixStore("roll", store.clone())  # type: ignore[attr-defined] # of its own: a store answers one caller at a time
         self._meeting = 0
         self._store.set(f"at/{rank}", json.dumps([0, ""]))
         self._store.add(f"is-gone/{rank}", 0)
+        self._store.add(f"beat/{rank}", 1)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._beat, args=(store.clone(),), name="gossamer-roll", daemon=True)  # type: ignore[attr-defined]
+        if size > 1:
+            self._thread.start()
 
     def reach(self, step: int) -> None:
         """Steps do not matter here: everybody makes as many as it can."""
@@ -47,11 +64,15 @@ class Roll:
     def _meet(self, at: str) -> tuple[int, ...]:
         self._meeting += 1
         self._store.set(f"at/{self.rank}", json.dumps([self._meeting, at]))
+        looked = time.monotonic()
         while True:
             here = self._here(at)
             if here is not None:
                 break
             time.sleep(_LOOK_EVERY_S)
+            if time.monotonic() - looked > self._beat_every_s:
+                self._lose_silent()
+                looked = time.monotonic()
         # Somebody may be lost just now, and only some have seen it: the first to get here says who takes part.
         decided = self._store.compare_set(f"members/{self._meeting}", "", json.dumps(here))
         members = tuple(json.loads(decided))
@@ -76,6 +97,23 @@ class Roll:
         here = [rank for rank, (meeting, _) in enumerate(places) if meeting >= self._meeting and rank not in gone]
         return here if len(here) + len(gone) == self.size else None
 
+    def _lose_silent(self) -> None:
+        gone = set(self.gone())
+        beats = self._store.multi_get([f"beat/{rank}" for rank in range(self.size)])
+        now = time.monotonic()
+        for rank, beat in enumerate(map(int, beats)):
+            last, since = self._beats.get(rank, (0, now))
+            if beat != last:
+                self._beats[rank] = beat, now
+            elif now - since > self._silent_s and rank not in gone and gone & set(self._partners[rank]):
+                self.lose(rank, f"it has given no sign of life for {self._silent_s:g} s, like a partner of it before")
+
+    def _beat(self, store: Store) -> None:
+        own = PrefixStore("roll", store)
+        with suppress(DistError):  # the store went down with the rank that hosts it: the next meeting will say so
+            while not self._closed.wait(self._beat_every_s):
+                own.add(f"beat/{self.rank}", 1)
+
     def gone(self) -> list[int]:
         marks = self._store.multi_get([f"is-gone/{rank}" for rank in range(self.size)])
         return [rank for rank, mark in enumerate(marks) if int(mark)]
@@ -96,6 +134,7 @@ class Roll:
 
     def fail(self, culprit: int, why: str) -> None:
         """This worker ends: nobody need wait for it."""
+        self.close()
         with suppress(DistError):
             self._store.set(f"why/{self.rank}", why)
             self._store.add(f"is-gone/{self.rank}", 1)
@@ -108,7 +147,9 @@ class Roll:
             raise store_is_gone() from error
 
     def close(self) -> None:
-        pass
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
 
 
 def store_is_gone() -> NeighborLost:

@@ -27,6 +27,9 @@ class Served(Asynchronous):
     (`share`), and it waits where all ranks meet. A worker that dies is left behind; without the server nobody goes on.
     """
 
+    def _partners(self, rank: int) -> list[int]:
+        return [_SERVER] if rank != _SERVER else [other for other in range(self.size) if other != _SERVER]
+
     def _begin(self) -> None:
         self._version = 0
         """Steps that the server has made; on a worker, when it last read the parameters."""
@@ -35,10 +38,9 @@ class Served(Asynchronous):
         self._is_still = False
         self._server_thread: threading.Thread | None = None
         self.failure: BaseException | None = None
-        others = [] if self.size == 1 else [_SERVER] if self.rank != _SERVER else list(range(1, self.size))
-        self.links = self._links(others, 2 + len(self.optimizer.param_groups))
-        self._gradients = {other: Parcel(self._params, self.transport.wire) for other in others}
-        self._parameters = {other: Parcel(self._served(), self.transport.wire) for other in others}
+        self.links = self._links(2 + len(self.optimizer.param_groups))
+        self._gradients = {other: Parcel(self._params, self.transport.wire) for other in self.links}
+        self._parameters = {other: Parcel(self._served(), self.transport.wire) for other in self.links}
         self._all_links = tuple(self.links.values())
         for link in self._all_links:
             link.listen(self._serve, self._on_end)

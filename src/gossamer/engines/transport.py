@@ -1,4 +1,4 @@
-"""The only file that sends: exchanges between the processes of a group that was handed in."""
+"""The only file that sends in step: exchanges between the processes of a group that was handed in."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping

@@ -1,0 +1,143 @@
+"""A parameter server that workers bring gradients to, each when it has one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+from torch.optim import Optimizer
+
+from gossamer import decentralize
+from gossamer.engines import Served
+from loops import backward, everything, flat, sgd, take_steps
+from problems import Point, network
+from ranks import run_ranks
+
+SIZE = 4
+
+
+def begin(model: nn.Module, optimizer: Optimizer, group: ProcessGroup, **settings: Any) -> Served:
+    training = decentralize(model, optimizer, group=group, algorithm="parameter-server", timeout_s=60, **settings)
+    assert isinstance(training, Served)
+    return training
+
+
+def test_it_trains_and_counts_how_stale_gradients_are() -> None:
+    """Workers know a quarter each, and the server nothing; every worker ends with what the server has."""
+    optimum = torch.linspace(-1, 1, 6, dtype=torch.float64)
+
+    def rank(group: ProcessGroup) -> tuple[Tensor, dict[str, float], dict[int, int]]:
+        model = Point(6)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+        mine = slice(2 * group.rank() - 2, 2 * group.rank())
+        with begin(model, optimizer, group) as training:
+            for _ in training.share(10_000):
+                optimizer.zero_grad()
+                (model(optimum)[mine].square().sum() / 2).backward()
+                optimizer.step()
+                if training.num_steps == 200:
+                    break
+            assert training.consensus_distance() < 1e-20  # all have those of the server
+        return model.x.detach(), training.metrics(), training.staleness
+
+    results = run_ranks(SIZE, rank)
+    for x, _, _ in results:
+        torch.testing.assert_close(x, optimum, rtol=0, atol=1e-3)
+        assert torch.equal(x, results[0][0])
+    assert [metrics["steps"] for _, metrics, _ in results] == [600, 200, 200, 200]
+    histograms = [staleness for _, _, staleness in results]
+    for stale in range(max(histograms[0]) + 1):  # what the server has counted is what the workers have, together
+        assert histograms[0].get(stale, 0) == sum(histogram.get(stale, 0) for histogram in histograms[1:])
+    assert histograms[0].keys() != {0}
+    model_bytes = 6 * 8
+    assert [metrics["bytes_sent"] for _, metrics, _ in results] == [600 * (model_bytes + 8), *3 * (200 * model_bytes,)]
+
+
+def test_one_worker_and_its_server_are_the_bare_optimizer() -> None:
+    """With the worker's learning rate, which a scheduler changes, and momentum on the server."""
+
+    def train(model: nn.Module, optimizer: Optimizer, rank: int) -> None:
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        for step in range(10):
+            optimizer.zero_grad()
+            backward(model, rank, step)
+            optimizer.step()
+            scheduler.step()
+
+    def rank(group: ProcessGroup) -> Tensor:
+        model = network()
+        optimizer = sgd(model)
+        with begin(model, optimizer, group) as training:
+            if group.rank() == 1:
+                train(model, optimizer, rank=1)
+                assert not optimizer.state_dict()["state"]  # all of it is the server's
+                assert all(parameter.grad is not None for parameter in model.parameters())
+                assert training.staleness == {0: 10}
+        return flat(model)
+
+    model = network()
+    train(model, sgd(model), rank=1)
+    for trained in run_ranks(2, rank):
+        assert torch.equal(trained, flat(model))
+
+
+def test_one_rank_alone_trains() -> None:
+    def rank(group: ProcessGroup) -> Tensor:
+        model = network()
+        with begin(model, sgd(model), group) as training:
+            assert list(training.share(2)) == [0, 1]
+            return take_steps(training, range(5))
+
+    model = network()
+    optimizer = sgd(model)
+    for step in range(5):
+        optimizer.zero_grad()
+        backward(model, 0, step)
+        optimizer.step()
+    assert torch.equal(run_ranks(1, rank)[0], everything(model))
+
+
+def test_the_server_takes_no_steps_of_its_own() -> None:
+    def rank(group: ProcessGroup) -> None:
+        model = network()
+        with begin(model, sgd(model), group) as training:
+            if group.rank() == 0:
+                with pytest.raises(ValueError, match=r"rank 0 serves .* take the batches from training\.share"):
+                    take_steps(training, range(1))
+            else:
+                take_steps(training, range(3))
+
+    run_ranks(3, rank)
+
+
+def test_averaged_and_saved_and_loaded(tmp_path: Path) -> None:
+    """The average has the server's parameters, and the workers' statistics of batch norm: the server has none."""
+
+    def rank(group: ProcessGroup) -> tuple[Tensor, Tensor]:
+        model = network()
+        with begin(model, sgd(model), group) as training:
+            if group.rank():
+                take_steps(training, range(4))
+            with training.averaged() as averaged:
+                mean, statistics = flat(averaged), averaged[1].running_mean.clone()
+            own = model[1].running_mean.clone()
+            training.save(tmp_path)
+            if group.rank():
+                take_steps(training, range(3))
+        again = network()
+        with begin(again, sgd(again), group) as loaded:
+            loaded.load(tmp_path)
+            assert torch.equal(flat(again), mean)
+            if group.rank() == 0:
+                assert loaded.optimizer.state_dict()["state"]
+            else:
+                take_steps(loaded, range(1))
+        assert not torch.equal(flat(again), mean)
+        return own, statistics
+
+    results = run_ranks(3, rank)
+    expected = torch.stack([own for own, _ in results[1:]]).mean(0)
+    for _, statistics in results:
+        torch.testing.assert_close(statistics, expected, rtol=0, atol=1e-12)
