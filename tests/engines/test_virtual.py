@@ -10,6 +10,9 @@ from torch import Tensor
 from gossamer.algorithms import ADPSGD
 from gossamer.clock import Cluster, Computation, Event, Link, ad_psgd, parameter_server
 from gossamer.engines import Ticket, VirtualEngine, VirtualPairs, VirtualServer
+from gossamer.engines.flat import flatten
+from gossamer.engines.live import LiveReplica
+from gossamer.engines.parcel import Parcel
 from gossamer.topologies import bipartite_exponential, constant, ring
 from problems import OPTIMIZERS, Point, half_square, network, network_batch, network_loss
 
@@ -189,6 +192,43 @@ def test_stacked_is_what_separate_models_would_do() -> None:
     engine.advance(20 * N, batches, falling)
     apart = one_by_one(make()._events, 20 * N, falling)
     torch.testing.assert_close(engine.flats()[0], torch.stack(apart), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_replicas_of_processes_do_the_same(optimizer: str) -> None:
+    """What a worker of its own does with its replica, when everything happens in the order of the clock."""
+    engine = make(optimizer=optimizer)
+    engine.advance(20 * N, batches, falling)
+    events, models = make()._events, [network() for _ in range(N)]
+    flats = [flatten(dict(model.named_parameters())) for model in models]
+    optimizers = [OPTIMIZERS[optimizer](model.parameters()) for model in models]
+    replicas = [LiveReplica(flat) for flat in flats]
+    sent = [Parcel(replica.values) for replica in replicas]
+    tickets, applied, num_read = [0] * N, 0, 0
+    while applied < 20 * N:
+        event = next(events)
+        i, j = event.worker, event.partner
+        if event.kind == "read":
+            tickets[i], num_read = num_read, num_read + 1
+        elif event.kind == "gradient":
+            inputs, targets = network_batch(tickets[i], 1)
+            optimizers[i].zero_grad()
+            network_loss(models[i](inputs[0]), targets[0]).backward()
+            for group in optimizers[i].param_groups:
+                group["lr"] = falling(applied // N)
+            optimizers[i].step()
+            assert replicas[i].take_in() == event.staleness  # and reads again, as the next event says
+            applied += 1
+        elif event.kind == "send":
+            replicas[i].copy_to(sent[i])
+            replicas[j].copy_to(sent[j])
+        else:
+            for one, other in ((i, j), (j, i)):
+                received = Parcel(replicas[one].values)
+                received.fill(sent[other].tensors)
+                replicas[one].mix(sent[one], received)
+    apart = torch.stack([replica.values[0] for replica in replicas])
+    torch.testing.assert_close(engine.flats()[0], apart, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("events", ["pairs", "server"])
