@@ -56,7 +56,7 @@ def test_every_part_is_listed() -> None:
     [
         "import gossamer.cli",
         "from gossamer.cli import app; app(['topo', 'ring'], standalone_mode=False)",
-        "from gossamer.cli import app; app(['bench', '--recipe', 'straggler', '--json'], standalone_mode=False)",
+        "from gossamer.recipes import straggler; straggler().page()",
     ],
 )
 def test_torch_stays_out_of_what_must_answer_at_once(code: str) -> None:

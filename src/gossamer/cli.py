@@ -336,7 +336,7 @@ def bench(
     if miniature and recipe is None:
         raise ValueError("--miniature is a way to make a recipe: name one with --recipe, see `gossamer recipes`")
     if recipe is not None and _is_time_table(recipe):
-        _tell_times(recipe, chosen, as_json)
+        _tell_times(recipe, chosen, out, as_json)
         return
     experiments = _plain(chosen) if recipe is None else _from_recipe(recipe, chosen, miniature)
     results = [_carry_out(experiment, out, jobs, as_json) for experiment in experiments]
@@ -393,17 +393,24 @@ def _is_time_table(name: str) -> bool:
     return name in TIME_TABLES
 
 
-def _tell_times(name: str, chosen: dict[str, Any], as_json: bool) -> None:
+def _tell_times(name: str, chosen: dict[str, Any], out: Path, as_json: bool) -> None:
     """A recipe that trains nothing: the clock alone answers, at once."""
+    from gossamer._files import write_text
     from gossamer.recipes import TIME_TABLES, print_times
 
     table = TIME_TABLES[name]
     _refuse_fixed(name, chosen, table.takes)
-    rows = table.rows(**chosen)
+    times, page = table.make(**chosen), out / f"{name}.html"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_text(page, times.page())
+    except OSError as error:
+        raise ValueError(f"cannot write {page}: {error.strerror}; give another folder with --out") from error
     if as_json:
-        print(json.dumps({"recipe": name, "rows": rows}, indent=2))
+        print(json.dumps({"recipe": name, "report": str(page), "rows": times.rows}, indent=2))
     else:
-        print_times(rows)
+        print_times(times)
+        print(f"report: {page}")
 
 
 def _option_of(setting: str) -> str:

@@ -1,6 +1,7 @@
 """The recipe with one slow worker: what it prints, and the bars it is held to."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,10 +13,16 @@ SLOWDOWNS = (1, 2, 10, 100, 1000, 10000)
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[dict]:
-    done = CliRunner().invoke(app, ["bench", "--recipe", "straggler", "--json"])
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    out = tmp_path_factory.mktemp("out") / "results"
+    done = CliRunner().invoke(app, ["bench", "--recipe", "straggler", "--json", "--out", str(out)])
     assert done.exit_code == 0, done.stderr
-    return json.loads(done.stdout)["rows"]
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def rows(said: dict) -> list[dict]:
+    return said["rows"]
 
 
 def taken(rows: list[dict], algorithm: str) -> dict[int, float]:
@@ -48,13 +55,22 @@ def test_what_was_published_of_the_others_shows(rows: list[dict]) -> None:
 
 
 def test_a_large_model_makes_the_server_the_bottleneck() -> None:
-    rows = TIME_TABLES["straggler"].rows(task="vgg16")
+    rows = TIME_TABLES["straggler"].make(task="vgg16").rows
     server, pairs, reduced = (taken(rows, name)[1] for name in ("parameter-server", "ad-psgd", "all-reduce"))
     assert server > 13.60 > reduced > 2 * pairs
 
 
-def test_it_is_a_table_in_a_terminal() -> None:
-    done = CliRunner().invoke(app, ["bench", "--recipe", "straggler", "--jitter", "lognormal:spread=0.2"])
+def test_its_page_draws_every_method(said: dict) -> None:
+    page = Path(said["report"]).read_text()
+    assert page.count("<svg") == 4
+    assert "15 (10×)" in page
+    assert "11.61 (1.55) | 11.51" in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", ""), "it opens offline"
+
+
+def test_it_is_a_table_in_a_terminal(tmp_path: Path) -> None:
+    command = ["bench", "--recipe", "straggler", "--jitter", "lognormal:spread=0.2", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.stderr
     assert "10000 ×" in done.stdout
     assert all(name in done.stdout for name in ("ad-psgd", "all-reduce", "d-psgd", "parameter-server"))

@@ -4,7 +4,7 @@ Importing this does not import torch: `gossamer recipes` answers at once. Callin
 """
 
 from ._recipe import Recipe
-from ._timetable import TimeTable, print_times
+from ._timetable import Times, TimeTable, print_times
 from .ada_96 import ada_96
 from .ada_1008 import ada_1008
 from .ada_schedules import ada_schedules
@@ -32,7 +32,7 @@ RECIPES: dict[str, Recipe] = {
 
 TIME_TABLES: dict[str, TimeTable] = {
     "straggler": TimeTable(
-        rows=straggler,
+        make=straggler,
         summary="one of 16 workers slowed up to 10000 times: epochs of AD-PSGD, all-reduce, D-PSGD, a parameter server",
     ),
 }
@@ -43,6 +43,7 @@ __all__ = [
     "TIME_TABLES",
     "Recipe",
     "TimeTable",
+    "Times",
     "ada_96",
     "ada_1008",
     "ada_schedules",
