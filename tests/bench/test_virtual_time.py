@@ -159,4 +159,5 @@ def test_the_usual_clock_does_not_rename_results() -> None:
     """Results of before virtual time are found again; another clock is another experiment."""
     usual, slow = (Experiment(graphs=("ring",), workers=4, seeds=1, epochs=1, slow=slow) for slow in ("", "1=2"))
     assert usual.folder != slow.folder
+    assert replace(SMALL, slow="2=10,1=3").folder == replace(SMALL, slow="1=3.0, 2=1e1").folder
     assert not {"slow", "jitter", "compute_s", "latency_s", "gbit_per_s"} & _telling(usual.runs()[0]).keys()

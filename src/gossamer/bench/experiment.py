@@ -222,8 +222,10 @@ class Experiment:
             value = getattr(self, field)
             if value is not None and not (value > 0 and isfinite(value)):
                 raise ValueError(f"{field}={value}: must be a number above 0")
-        slow_workers(self.slow, min(self.sizes))
+        slow = slow_workers(self.slow, min(self.sizes))
+        object.__setattr__(self, "slow", ",".join(f"{rank}={factor:g}" for rank, factor in sorted(slow.items())))
         Computation(mean_s=self.compute_s, jitter=self.jitter)
+        object.__setattr__(self, "jitter", Spec.parse("jitter", self.jitter).canonical)
         if not (self.gbit_per_s > 0 and isfinite(self.gbit_per_s)):
             raise ValueError(f"gbit_per_s={self.gbit_per_s}: must be a number above 0")
         Link(latency_s=self.latency_s)

@@ -11,7 +11,9 @@ from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import CannotStack, StackedGradient
 from .synchronous import SynchronousEngine
 from .transport import Transport
-from .virtual import Batches, Ticket, VirtualEngine, VirtualPairs, VirtualServer
+from .virtual import Batches, Ticket, VirtualEngine
+from .virtual_pairs import VirtualPairs
+from .virtual_server import VirtualServer
 from .wire import Wire
 from .world import World, join_world
 

@@ -195,7 +195,7 @@ class StackedEngine(AroundStep):
 
     @torch.no_grad()
     def averaged_outputs(self, inputs: Tensor) -> Tensor:
-        mean = {name: _mean_of_replicas(buffer) for name, buffer in self._buffers.items()}
+        mean = {name: mean_of_replicas(buffer) for name, buffer in self._buffers.items()}
         return self.gradient.outputs_of([flat.mean(0) for flat in self.flats()], self._frozen, mean, inputs)
 
     def gather(self, local: Tensor) -> Tensor:
@@ -209,5 +209,6 @@ def _stack(tensor: Tensor, num_replicas: int) -> Tensor:
     return tensor.detach().expand(num_replicas, *tensor.shape).clone()
 
 
-def _mean_of_replicas(stacked: Tensor) -> Tensor:
+def mean_of_replicas(stacked: Tensor) -> Tensor:
+    """Of a buffer; what counts (batches seen) is the same everywhere."""
     return stacked.mean(0) if stacked.is_floating_point() else stacked[0]

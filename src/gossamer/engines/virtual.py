@@ -14,7 +14,7 @@ from gossamer.clock import Event
 from gossamer.topologies import Schedule
 
 from ._engine import Loss
-from .stacked import MakeOptimizer, StackedEngine, _mean_of_replicas
+from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import StackedGradient
 
 Ticket = tuple[int, int]
@@ -27,9 +27,7 @@ class VirtualEngine(StackedEngine):
     """Follows the events of a clock. A gradient is that of the parameters as its worker has read them.
 
     Nothing of a gradient depends on what happens between reading and applying, so all that are pending are computed in
-    one stacked call when the first of them is due. The optimizer then steps the copy that was read, and what this
-    changes is added to the replica, as in a worker that computes while others mix its replica. Each worker has an
-    optimizer state of its own.
+    one stacked call when the first of them is due. What a gradient and a mixing do to the models, the method says.
 
     Which batches, learning rates and probes there are follows the number of gradients: N of them are a step. Bit by bit
     the same for the same events, however often one stops to measure.
@@ -203,118 +201,3 @@ class VirtualEngine(StackedEngine):
         self._computed = set(saved["computed"])
         self._tickets = [(number, own) for number, own in saved["tickets"]]
         self._num_read, self._num_read_by = saved["num_read"], list(saved["num_read_by"])
-
-
-class VirtualPairs(VirtualEngine):
-    """AD-PSGD: every worker steps a replica of its own, and pairs of them average.
-
-        gradient   x_i ← x_i + step(x̂_i, g_i(x̂_i)) − x̂_i
-        send       d ← (x_j − x_i) / 2
-        average    x_i ← x_i + d,  x_j ← x_j − d
-
-    Gradients of different workers between two swaps do not see each other, so they are applied in one go.
-    """
-
-    def _make_optimizer(self, make: MakeOptimizer) -> Optimizer:
-        self._rows = [[nn.Parameter(flat[i]) for flat in self._read] for i in range(self.num_replicas)]
-        self._due: dict[int, bool] = {}
-        """Whose gradients are to be applied, and whether they then read again."""
-        self._under_way: dict[int, list[Tensor]] = {}
-        """Half of the difference of what two workers have sent, by the one that asked."""
-        return make([row for rows in self._rows for row in rows])
-
-    def _follow(self, event: Event) -> None:
-        worker, other = event.worker, event.partner
-        if event.kind == "gradient":
-            self._due[worker] = False
-        elif event.kind == "read" and worker in self._due:
-            self._due[worker] = True
-        elif event.kind == "read":
-            self._read_again([worker])
-        else:
-            if worker in self._due or other in self._due:
-                self._catch_up()
-            if event.kind == "send":
-                self._under_way[worker] = [(flat[other] - flat[worker]) / 2 for flat in self.flats()]
-                self.bytes_sent[[worker, other]] += self._model_bytes
-            else:
-                for flat, half in zip(self.flats(), self._under_way.pop(worker), strict=True):
-                    flat[worker] += half
-                    flat[other] -= half
-
-    def _catch_up(self) -> None:
-        if not self._due:
-            return
-        due = sorted(self._due)
-        before = [read[due] for read in self._read]
-        for worker in due:
-            for row, pending in zip(self._rows[worker], self._pending, strict=True):
-                row.grad = pending[worker]
-        self.optimizer.step()
-        for worker in due:
-            for row in self._rows[worker]:
-                row.grad = None
-        for flat, read, was in zip(self.flats(), self._read, before, strict=True):
-            flat[due] += read[due] - was
-        self._read_again([worker for worker in due if self._due[worker]])
-        self._due.clear()
-
-    def _read_again(self, workers: list[int]) -> None:
-        for flat, read in zip(self.flats(), self._read, strict=True):
-            read[workers] = flat[workers]
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"under_way": self._under_way}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        super().load_state_dict(saved)
-        device = self.flats()[0].device
-        self._under_way = {
-            worker: [half.to(device) for half in halves] for worker, halves in saved["under_way"].items()
-        }
-
-
-class VirtualServer(VirtualEngine):
-    """A parameter server: one model, stepped with every worker's gradient as it arrives.
-
-        gradient   x ← step(x, g_i(x̂_i))
-        read       x̂_i ← x
-
-    The replica of a worker is the copy that it computes with; the model is the server's. Others take a step with the
-    mean of N gradients where the server takes N, so the learning rate is divided by N; and by the staleness of the
-    gradient, without which so late a step overshoots at any rate that is right for the others.
-
-    Reference for the latter: Zhang et al., "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016.
-    """
-
-    def _make_optimizer(self, make: MakeOptimizer) -> Optimizer:
-        self._server = [nn.Parameter(flat[0].clone()) for flat in self._read]
-        return make(self._server)
-
-    def set_lr(self, lr: float) -> None:
-        self._lr = lr / self.num_replicas
-
-    def _follow(self, event: Event) -> None:
-        if event.kind == "gradient":
-            super().set_lr(self._lr / max(event.staleness, 1))
-            for mine, pending in zip(self._server, self._pending, strict=True):
-                mine.grad = pending[event.worker]
-            self.optimizer.step()
-            self.bytes_sent[event.worker] += self._model_bytes
-        else:
-            for mine, flat, read in zip(self._server, self.flats(), self._read, strict=True):
-                flat[event.worker] = read[event.worker] = mine.detach()
-
-    @torch.no_grad()
-    def averaged_outputs(self, inputs: Tensor) -> Tensor:
-        mean = {name: _mean_of_replicas(buffer) for name, buffer in self._buffers.items()}
-        return self.gradient.outputs_of([mine.detach() for mine in self._server], self._frozen, mean, inputs)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"server": [mine.detach() for mine in self._server]}
-
-    @torch.no_grad()
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        super().load_state_dict(saved)
-        for mine, theirs in zip(self._server, saved["server"], strict=True):
-            mine.copy_(theirs)
