@@ -14,9 +14,14 @@ from torch.distributed import ProcessGroup
 
 from gossamer import decentralize
 from gossamer.engines import Asynchronous, NeighborLost
+from gossamer.engines.assembly import Assembly
 from worlds import in_processes
 
 SIZE, BATCHES = 4, 300
+
+
+def _die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _train_until_killed(group: ProcessGroup, *, algorithm: str, victim: int, when: str) -> dict[str, Any]:
@@ -37,9 +42,11 @@ def _train_until_killed(group: ProcessGroup, *, algorithm: str, victim: int, whe
                     done += 1
                     if training.rank == victim and when == "training" and number > BATCHES // 4:
                         os.kill(os.getpid(), signal.SIGKILL)
-                if training.rank == victim:
+                if training.rank == victim and when == "at the end":
                     time.sleep(1)  # the others wait for it meanwhile, where all meet
                     os.kill(os.getpid(), signal.SIGKILL)
+                if training.rank == victim and when == "averaging":
+                    Assembly.sum = _die  # type: ignore[assignment, method-assign]
                 with training.averaged():
                     pass
                 training.consensus_distance()
@@ -54,7 +61,7 @@ def _train_until_killed(group: ProcessGroup, *, algorithm: str, victim: int, whe
     }
 
 
-@pytest.mark.parametrize(("victim", "when"), [(0, "training"), (1, "training"), (2, "at the end")])
+@pytest.mark.parametrize(("victim", "when"), [(0, "training"), (1, "training"), (2, "at the end"), (3, "averaging")])
 def test_the_rest_finish_the_epoch_and_average(victim: int, when: str) -> None:
     ends = in_processes(SIZE, partial(_train_until_killed, algorithm="ad-psgd", victim=victim, when=when))
     assert sorted(ends) == [rank for rank in range(SIZE) if rank != victim]

@@ -105,7 +105,7 @@ def test_the_server_takes_no_steps_of_its_own() -> None:
         with begin(model, sgd(model), group) as training:
             if group.rank() == 0:
                 with pytest.raises(ValueError, match=r"rank 0 serves .* take the batches from training\.share"):
-                    take_steps(training, range(1))
+                    training.optimizer.step()
             else:
                 take_steps(training, range(3))
 
@@ -129,10 +129,10 @@ def test_averaged_and_saved_and_loaded(tmp_path: Path) -> None:
         again = network()
         with begin(again, sgd(again), group) as loaded:
             loaded.load(tmp_path)
-            assert torch.equal(flat(again), mean)
-            if group.rank() == 0:
+            if group.rank() == 0:  # by now others may have brought gradients
                 assert loaded.optimizer.state_dict()["state"]
             else:
+                assert torch.equal(flat(again), mean)
                 take_steps(loaded, range(1))
         assert not torch.equal(flat(again), mean)
         return own, statistics

@@ -3,18 +3,21 @@
 import atexit
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from .assembly import Assembly, AssemblyBroken
 from .decentralized import Decentralized, ScalarWriter
 from .link import Link
 from .roll import Roll
 from .staleness import Staleness
+
+T = TypeVar("T")
 
 
 class Asynchronous(Decentralized):
@@ -33,6 +36,7 @@ class Asynchronous(Decentralized):
         self._lost: dict[int, str] = {}
         self._num_told = 0
         self._num_epochs = 0
+        self._assembly: Assembly | None = None
         super().__init__(*arguments, **settings)
         with torch.no_grad():
             self._begin()
@@ -113,16 +117,36 @@ class Asynchronous(Decentralized):
 
     def _mean(self, values: Tensor) -> Tensor:
         """Over those who are there."""
-        members = self.roll.members
-        if self._num_counted == len(members) == self.size:
-            return super()._mean(values)
-        if len(members) == 1:
-            return values.clone()
-        total = torch.zeros(values.shape, dtype=torch.float64)
-        if self._counts:
+        return (self._sum(values, is_counted=self._counts) / self._num_counted).to(values.device)
+
+    def _sum(self, values: Tensor, *, is_counted: bool) -> Tensor:
+        """Over those who are there, on the host; of those who do not count, zeros. Not in half precision."""
+        if self._assembly is None or self._assembly.members != self.roll.members:
+            store = PrefixStore(f"assembly/{self.roll.meeting}", self._store)
+            self._assembly = Assembly(store, self.rank, self.roll.members, self.transport.timeout_s)
+        total = torch.zeros(values.shape, dtype=values.dtype if values.itemsize > 2 else torch.float32)
+        if is_counted or len(self.roll.members) == 1:
             total.copy_(values)
-        self.transport.wait_for(self.transport.all_reduce(total, members), *members)
-        return (total / self._num_counted).to(values)
+        return self._assembly.sum(total)
+
+    def _jointly(self, work: Callable[[], T]) -> T:
+        """Work that needs sums: done again by the rest where somebody dies in the middle of it."""
+        while True:
+            try:
+                done = [work()]
+            except AssemblyBroken:
+                done, self._assembly = [], None
+            if self.roll.agree("the end of a sum", bool(done)):
+                return done[0]
+
+    def _average(self, tensors: Iterable[Tensor]) -> None:
+        averaged = [tensor for tensor in tensors if tensor.is_floating_point()]
+        means = self._jointly(lambda: [self._mean(tensor) for tensor in averaged])
+        for tensor, mean in zip(averaged, means, strict=True):
+            tensor.copy_(mean)
+
+    def _consensus_distance(self) -> float:
+        return self._jointly(super()._consensus_distance)
 
     def _go_on_from_the_same_step(self) -> None:
         self._restart()

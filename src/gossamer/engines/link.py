@@ -49,7 +49,9 @@ class Link:
         self._here, self._there = int(rank > other), int(rank < other)
         self._group: Any = ProcessGroupGloo(store, self._here, 2, options)
         self._num_numbers = num_numbers
-        self._has_left = threading.Lock()
+        self._telling = threading.Lock()
+        """After the last word there must be no other: the other would not listen to it any more."""
+        self._has_left = False
         self._listener: threading.Thread | None = None
 
     def listen(
@@ -65,7 +67,12 @@ class Link:
         numbers = torch.zeros(self._num_numbers, dtype=torch.float64)
         numbers[: len(word)] = torch.tensor(word, dtype=torch.float64)
         with _or_broken():
-            self._group.send([numbers], self._there, _WORDS).wait(self._timeout)
+            with self._telling:
+                if self._has_left:
+                    raise LinkBroken(f"rank {self.other} has left")
+                self._has_left = word[0] == _LEAVE
+                sending = self._group.send([numbers], self._there, _WORDS)
+            sending.wait(self._timeout)
 
     def swap(self, incoming: Parcel, outgoing: Parcel) -> None:
         """Exchange parcels; the other does the same."""
@@ -82,9 +89,8 @@ class Link:
 
     def leave(self) -> None:
         """Say the last word, once; the other then says its own."""
-        if self._has_left.acquire(blocking=False):
-            with suppress(LinkBroken):  # it has gone without a word
-                self.tell(_LEAVE)
+        with suppress(LinkBroken):  # this was said before, or the other has gone without a word
+            self.tell(_LEAVE)
 
     def join(self) -> None:
         """Wait until the other has left too, or a while: a thread that ends with its process ends in gloo's code."""

@@ -37,8 +37,9 @@ class Roll:
         self.members = tuple(range(size))
         """Who was at the last meeting."""
         self._store = PrefixStore("roll", store.clone())  # type: ignore[attr-defined] # of its own: a store answers one caller at a time
-        self._meeting = 0
-        self._store.set(f"at/{rank}", json.dumps([0, ""]))
+        self.meeting = 0
+        """The number of meetings so far."""
+        self._store.set(f"at/{rank}", json.dumps([0, "", True]))
         self._store.add(f"is-gone/{rank}", 0)
         self._store.add(f"beat/{rank}", 1)
         self._closed = threading.Event()
@@ -51,19 +52,24 @@ class Roll:
 
     def meet(self, at: str, answer: Callable[[], None] | None = None, timeout_s: float | None = None) -> None:
         """Wait for all who are not gone, however long that takes. All find the same `members` then."""
+        self.agree(at, True)
+
+    def agree(self, at: str, has_worked: bool) -> bool:
+        """The same, and whether something has worked for all who are there."""
         if self.size == 1:
-            return
+            return has_worked
         try:
-            self.members = self._meet(at)
+            self.members, all_have_worked = self._meet(at, has_worked)
         except DistError as error:
             raise store_is_gone() from error
         if self.rank not in self.members:
             why = self.why_gone(self.rank)
             raise NeighborLost(self.rank, f"the others go on without this rank, {self.rank}: {why}")
+        return all_have_worked
 
-    def _meet(self, at: str) -> tuple[int, ...]:
-        self._meeting += 1
-        self._store.set(f"at/{self.rank}", json.dumps([self._meeting, at]))
+    def _meet(self, at: str, has_worked: bool) -> tuple[tuple[int, ...], bool]:
+        self.meeting += 1
+        self._store.set(f"at/{self.rank}", json.dumps([self.meeting, at, has_worked]))
         looked = time.monotonic()
         while True:
             here = self._here(at)
@@ -74,28 +80,28 @@ class Roll:
                 self._lose_silent()
                 looked = time.monotonic()
         # Somebody may be lost just now, and only some have seen it: the first to get here says who takes part.
-        decided = self._store.compare_set(f"members/{self._meeting}", "", json.dumps(here))
-        members = tuple(json.loads(decided))
-        self._store.add(f"seen/{self._meeting}", 1)
+        decided = self._store.compare_set(f"members/{self.meeting}", "", json.dumps(here))
+        members, all_have_worked = json.loads(decided)
+        self._store.add(f"seen/{self.meeting}", 1)
         since = time.monotonic()
-        while self.rank == 0 and self._store.add(f"seen/{self._meeting}", 0) < len(members):
+        while self.rank == 0 and self._store.add(f"seen/{self.meeting}", 0) < len(members):
             if time.monotonic() - since > _LEAVE_WITHIN_S or set(self.gone()) & set(members):
                 break
             time.sleep(_LOOK_EVERY_S)
-        return members
+        return tuple(members), all_have_worked
 
-    def _here(self, at: str) -> list[int] | None:
-        """Those who are at this meeting, or None while somebody who is not gone has yet to come."""
+    def _here(self, at: str) -> tuple[list[int], bool] | None:
+        """Who is at this meeting, and whether it has worked for all; None while one who is not gone has yet to come."""
         gone = self.gone()
         places = [json.loads(place) for place in self._store.multi_get([f"at/{rank}" for rank in range(self.size)])]
-        for rank, (meeting, its_at) in enumerate(places):
-            if meeting == self._meeting and its_at != at:
+        for rank, (meeting, its_at, _) in enumerate(places):
+            if meeting == self.meeting and its_at != at:
                 raise ValueError(
                     f"rank {self.rank} is at {at} and rank {rank} at {its_at}: call what needs all ranks on all of "
                     "them, in the same order"
                 )
-        here = [rank for rank, (meeting, _) in enumerate(places) if meeting >= self._meeting and rank not in gone]
-        return here if len(here) + len(gone) == self.size else None
+        here = [rank for rank, (meeting, *_) in enumerate(places) if meeting >= self.meeting and rank not in gone]
+        return (here, all(places[rank][2] for rank in here)) if len(here) + len(gone) == self.size else None
 
     def _lose_silent(self) -> None:
         gone = set(self.gone())

@@ -140,20 +140,17 @@ class Served(Asynchronous):
             raise RuntimeError("the server has failed") from self.failure
         with self._turn:
             self._is_still = True
-        members = self.roll.members
-        if _SERVER not in members:
-            raise NeighborLost(_SERVER, f"rank {_SERVER}, which served the parameters, is lost")
-        if len(members) > 1:
-            version = torch.tensor([self._version])
-            for values in (*self._params, version):
-                values.copy_(self._from_server(values, members))
-            self._version = int(version)
+        version = torch.tensor([self._version])
+        everything = [*self._params, version]
+        for values, served in zip(everything, self._jointly(lambda: self._from_server(everything)), strict=True):
+            values.copy_(served)
+        self._version = int(version)
 
-    def _from_server(self, values: Tensor, members: tuple[int, ...]) -> Tensor:
-        """A sum in which all others are zero."""
-        total = values.cpu().clone() if self.is_server else torch.zeros_like(values, device="cpu")
-        self.transport.wait_for(self.transport.all_reduce(total, members), *members)
-        return total
+    def _from_server(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Sums in which all others are zero."""
+        if _SERVER not in self.roll.members:
+            raise NeighborLost(_SERVER, f"rank {_SERVER}, which served the parameters, is lost")
+        return [self._sum(values, is_counted=self.is_server) for values in tensors]
 
     def _go_on(self) -> None:
         with self._turn:
