@@ -12,15 +12,16 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_names": set(),
     "_files": set(),
     "topologies": {"_names"},
+    "clock": {"_names", "topologies"},
     "algorithms": {"_names"},
     "metrics": set(),
     "optim": set(),
     "tasks": {"_files"},
-    "engines": {"_files", "algorithms", "topologies"},
+    "engines": {"_files", "algorithms", "clock", "topologies"},
     "_decentralize": {"algorithms", "engines", "topologies"},
     "_simulate": {"algorithms", "engines", "topologies"},
-    "recipes": {"_names", "bench", "tasks"},
-    "bench": {"_files", "_names", "algorithms", "engines", "metrics", "tasks", "topologies"},
+    "recipes": {"_names", "bench", "clock", "tasks", "topologies"},
+    "bench": {"_files", "_names", "algorithms", "clock", "engines", "metrics", "tasks", "topologies"},
 }
 """Parts of the package, and which of the others each may import."""
 
@@ -51,7 +52,12 @@ def test_every_part_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["import gossamer.cli", "from gossamer.cli import app; app(['topo', 'ring'], standalone_mode=False)"]
+    "code",
+    [
+        "import gossamer.cli",
+        "from gossamer.cli import app; app(['topo', 'ring'], standalone_mode=False)",
+        "from gossamer.recipes import straggler; straggler().page()",
+    ],
 )
 def test_torch_stays_out_of_what_must_answer_at_once(code: str) -> None:
     check = f"{code}\nimport sys; assert 'torch' not in sys.modules, 'torch was imported'"

@@ -1,6 +1,7 @@
 """Gossamer: decentralized deep learning. Many workers, one model, each averaging with a few neighbours.
 
 topologies   who averages with whom, with which weights, when (no torch)
+clock        when workers compute, exchange and wait: virtual time (no torch)
 algorithms   what one replica does around its optimizer's step
 engines      hold the replicas and mix them: stacked on one device, or a process each
 metrics      how far the replicas are apart
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_PARTS = ("algorithms", "bench", "engines", "metrics", "optim", "recipes", "tasks", "topologies")
+_PARTS = ("algorithms", "bench", "clock", "engines", "metrics", "optim", "recipes", "tasks", "topologies")
 _FUNCTIONS = {"decentralize": "_decentralize", "join_world": "engines", "simulate": "_simulate"}
 
 if TYPE_CHECKING:

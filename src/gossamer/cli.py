@@ -145,9 +145,9 @@ def tasks() -> None:
 @app.command()
 def recipes() -> None:
     """List the recipes: published comparisons that `gossamer bench --recipe NAME` makes again."""
-    from gossamer.recipes import RECIPES
+    from gossamer.recipes import RECIPES, TIME_TABLES
 
-    _print_names({name: recipe.summary for name, recipe in RECIPES.items()})
+    _print_names({name: recipe.summary for name, recipe in (RECIPES | TIME_TABLES).items()})
 
 
 def _print_names(lines: dict[str, str]) -> None:
@@ -175,7 +175,7 @@ def _data_of(task: "Task") -> str:
 # ---- bench ----------------------------------------------------------------------------------------------------
 
 _COMPARE, _RATE, _INSIDE = "What to compare", "Learning rate", "Data and measurements"
-_RUN, _RECIPE = "Where and how it runs", "Published comparisons"
+_RUN, _RECIPE, _TIME = "Where and how it runs", "Published comparisons", "Virtual time"
 
 
 def _option(panel: str, help: str, *names: str, default: str | bool = False) -> Any:
@@ -189,6 +189,8 @@ def _option(panel: str, help: str, *names: str, default: str | bool = False) -> 
     "gossamer bench --graphs ring,torus,base-2 --workers 8,16,32 --seeds 5 --jobs 2\n\n"
     "gossamer bench --task resnet20 --data ~/data --workers 96 --lr-rule linear,sqrt\n\n"
     "gossamer bench --recipe ada-96 --miniature\n\n"
+    "gossamer bench --recipe straggler\n\n"
+    "gossamer bench --algorithm ad-psgd --slow 3=10 --seeds 1\n\n"
     "gossamer bench --engine processes --workers 8 --seeds 1\n\n"
     "torchrun --nproc-per-node 4 -m gossamer bench --engine processes"
 )
@@ -214,7 +216,11 @@ def bench(
     ] = None,
     algorithm: Annotated[
         str | None,
-        _option(_COMPARE, "all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped or local-sgd:every=8.", default="d-psgd"),
+        _option(
+            _COMPARE,
+            "all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped, local-sgd:every=8, ad-psgd or parameter-server.",
+            default="d-psgd",
+        ),
     ] = None,
     epochs: Annotated[int | None, _option(_COMPARE, "Passes over the data.", default="the task's own")] = None,
     seeds: Annotated[int | None, _option(_COMPARE, "How often to repeat each training.", default="3")] = None,
@@ -265,6 +271,27 @@ def bench(
             default="three looks an epoch, at most 150",
         ),
     ] = None,
+    slow: Annotated[
+        str | None,
+        _option(_TIME, "Workers whose gradients take longer: RANK=FACTOR, several with commas, as in 3=10,5=2."),
+    ] = None,
+    jitter: Annotated[
+        str | None,
+        _option(
+            _TIME,
+            "How computation times vary: constant, exponential, or normal, lognormal, gamma with :spread=0.3.",
+            default="constant",
+        ),
+    ] = None,
+    compute_s: Annotated[
+        float | None, _option(_TIME, "Seconds that a gradient takes.", "--compute-s", default="0.01")
+    ] = None,
+    latency_s: Annotated[
+        float | None, _option(_TIME, "Seconds until a message arrives, however small.", "--latency-s", default="5e-5")
+    ] = None,
+    gbit_per_s: Annotated[
+        float | None, _option(_TIME, "Bandwidth of a worker's link, in Gbit/s.", "--gbit-per-s", default="10")
+    ] = None,
     engine: Annotated[
         str | None,
         _option(_RUN, "stacked: all replicas on one device; processes: a process each.", default="stacked"),
@@ -297,12 +324,20 @@ def bench(
         "alpha": alpha,
         "probe_every": probe_every,
         "seeds": seeds,
+        "slow": slow,
+        "jitter": jitter,
+        "compute_s": compute_s,
+        "latency_s": latency_s,
+        "gbit_per_s": gbit_per_s,
         "engine": engine,
         "device": device,
     }
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if miniature and recipe is None:
         raise ValueError("--miniature is a way to make a recipe: name one with --recipe, see `gossamer recipes`")
+    if recipe is not None and _is_time_table(recipe):
+        _tell_times(recipe, chosen, out, as_json)
+        return
     experiments = _plain(chosen) if recipe is None else _from_recipe(recipe, chosen, miniature)
     results = [_carry_out(experiment, out, jobs, as_json) for experiment in experiments]
     if as_json and _speaks():
@@ -337,14 +372,45 @@ def _plain(chosen: dict[str, Any]) -> "tuple[Experiment, ...]":
 
 def _from_recipe(name: str, chosen: dict[str, Any], miniature: bool) -> "tuple[Experiment, ...]":
     from gossamer._names import lookup
-    from gossamer.recipes import RECIPES
+    from gossamer.recipes import RECIPES, TIME_TABLES
 
-    recipe = lookup("recipe", name, RECIPES)
-    fixed = [_option_of(setting) for setting in chosen if setting not in recipe.takes]
-    if fixed:
-        takes = ", ".join(_option_of(setting) for setting in recipe.takes)
-        raise ValueError(f"the recipe {name!r} sets {', '.join(fixed)} itself: leave it out; it takes {takes}")
+    lookup("recipe", name, dict.fromkeys((*RECIPES, *TIME_TABLES)))
+    recipe = RECIPES[name]
+    _refuse_fixed(name, chosen, recipe.takes)
     return recipe.make(**chosen, miniature=miniature)
+
+
+def _refuse_fixed(name: str, chosen: dict[str, Any], takes: tuple[str, ...]) -> None:
+    fixed = [_option_of(setting) for setting in chosen if setting not in takes]
+    if fixed:
+        may = ", ".join(_option_of(setting) for setting in takes)
+        raise ValueError(f"the recipe {name!r} sets {', '.join(fixed)} itself: leave it out; it takes {may}")
+
+
+def _is_time_table(name: str) -> bool:
+    from gossamer.recipes import TIME_TABLES
+
+    return name in TIME_TABLES
+
+
+def _tell_times(name: str, chosen: dict[str, Any], out: Path, as_json: bool) -> None:
+    """A recipe that trains nothing: the clock alone answers, at once."""
+    from gossamer._files import write_text
+    from gossamer.recipes import TIME_TABLES, print_times
+
+    table = TIME_TABLES[name]
+    _refuse_fixed(name, chosen, table.takes)
+    times, page = table.make(**chosen), out / f"{name}.html"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_text(page, times.page())
+    except OSError as error:
+        raise ValueError(f"cannot write {page}: {error.strerror}; give another folder with --out") from error
+    if as_json:
+        print(json.dumps({"recipe": name, "report": str(page), "rows": times.rows}, indent=2))
+    else:
+        print_times(times)
+        print(f"report: {page}")
 
 
 def _option_of(setting: str) -> str:

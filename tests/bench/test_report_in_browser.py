@@ -51,6 +51,23 @@ def page_of_sizes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def page_of_time(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """AD-PSGD with a slow worker, for which the centralized baseline waits ten times as long."""
+    experiment = Experiment(algorithm="ad-psgd", workers=16, seeds=2, epochs=12, slow="3=10", gbit_per_s=0.05)
+    ends = {"all-reduce": (0.98, 0.96), "bipartite-exponential": (0.97, 0.96), "ring": (0.9, 0.91)}
+    timed = []
+    for made in results(experiment, ends):
+        is_stale = made.run.algorithm == "ad-psgd"
+        epoch_s = 0.22 if is_stale else 2.2
+        rows = [row | {"virtual_s": row["epoch"] * epoch_s} for row in made.epochs]
+        rows = [row | ({"staleness_mean": 1.2, "staleness_max": 3} if is_stale else {}) for row in rows]
+        timed.append(replace(made, epochs=rows, staleness={0: 2, 1: 5, 3: 3} if is_stale else {}))
+    path = tmp_path_factory.mktemp("time") / "report.html"
+    write_report(path, experiment, timed)
+    return path
+
+
+@pytest.fixture(scope="module")
 def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (chromium and driver):
@@ -225,7 +242,7 @@ def test_cost_on_the_way_is_a_curve(browser: Chrome):
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("kind", ["page", "page_of_sizes"])
+@pytest.mark.parametrize("kind", ["page", "page_of_sizes", "page_of_time"])
 def test_page_does_not_scroll_sideways(browser: Chrome, request: pytest.FixtureRequest, kind: str, width: int):
     _resize(browser, width)
     _open(browser, request.getfixturevalue(kind))
@@ -297,6 +314,35 @@ def test_the_table_shows_the_chosen_setting_or_all(browser: Chrome, page_of_size
     browser.find_element(By.XPATH, "//button[.='all settings']").click()
     assert shown() == 20
     assert len(browser.find_elements(By.CSS_SELECTOR, "#results tbody.chosen tr")) == 3
+
+
+def test_curves_go_by_epoch_or_by_virtual_time(browser: Chrome, page_of_time: Path):
+    _open(browser, page_of_time)
+    ends = "return document.getElementById(arguments[0]).data.filter(t => !t.fill).map(t => t.x.at(-1))"
+    title = "return document.getElementById(arguments[0]).layout.xaxis.title.text"
+    assert set(browser.execute_script(ends, "accuracy")) <= {1, 12}  # the ends of lines, and of marks
+    for plots, switched in (("accuracy", ["accuracy"]), ("consensus dispersion", ["consensus", "dispersion"])):
+        browser.find_element(By.XPATH, f"//div[@data-plots='{plots}']/button[.='by virtual time']").click()
+        for plot in switched:
+            assert browser.execute_script(title, plot) == "virtual time, s"
+    assert browser.execute_script(ends, "accuracy") == pytest.approx([26.4, 2.64, 2.64])
+    browser.find_element(By.XPATH, "//div[@data-plots='accuracy']/button[.='by epoch']").click()
+    assert browser.execute_script(title, "accuracy") == "epoch"
+
+
+def test_a_timeline_shows_who_waits(browser: Chrome, page_of_time: Path):
+    _open(browser, page_of_time)
+    drawn = browser.find_elements(By.CSS_SELECTOR, "#timeline svg:not(.main-svg)")
+    timelines = [svg for svg in drawn if svg.find_elements(By.TAG_NAME, "rect")]
+    assert len(timelines) == 3
+    waiting = [len(svg.find_elements(By.CSS_SELECTOR, "rect[fill*=waiting]")) for svg in timelines]
+    joined = [len(svg.find_elements(By.CSS_SELECTOR, "line[stroke*=exchanging]")) for svg in timelines]
+    assert waiting[0] >= 7, "all that are shown but the slow one wait for it"
+    assert joined[0] == 0
+    assert min(joined[1:]) > 5, "pairs are joined"
+    assert "3 (10×)" in timelines[0].text
+    assert all(svg.size["width"] > 900 for svg in timelines)
+    assert _num_traces(browser, "staleness") == 2
 
 
 def test_a_large_page_is_drawn_quickly(browser: Chrome, tmp_path: Path):

@@ -2,29 +2,36 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
 from gossamer import __version__, algorithms, topologies
 from gossamer._names import Spec, lookup
+from gossamer.clock import AD_PSGD, ALL_REDUCE, PARAMETER_SERVER, Cluster, Computation, Link, asynchronous, slow_workers
 from gossamer.tasks import TASKS, Dataset, Decay, LrRule, Task
 
 from .learning_rate import DECAYS, LR_RULES, scaled
 
 T = TypeVar("T")
 EngineName = Literal["stacked", "processes"]
-CENTRALIZED = "all-reduce"
+CENTRALIZED = ALL_REDUCE
 """The algorithm, and the label, of the centralized baseline."""
+GRAPHS = ("complete", "exponential", "torus", "ring", "ada")
+"""What is compared when no graph is named."""
+PAIRED_GRAPHS = ("bipartite-exponential", "ring")
+"""The same for AD-PSGD, whose workers must fall into two halves."""
 _EVALUATIONS = 30
 """About so many rows in the curves of a run, however many epochs it has."""
 _PROBES = 150
 """At most so many looks inside the replicas in one run, unless asked otherwise."""
 _PROBES_PER_EPOCH = 3
+_CLOCK = ("slow", "jitter", "compute_s", "latency_s", "gbit_per_s")
+"""The settings of virtual time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +64,32 @@ class Run:
     """The folder of the data. Where it lies is no setting: it does not change the name of the results."""
     data_digest: str = ""
     """What is in it: other data of the same size are another setting. Empty where a run of before did not keep it."""
+    slow: str = ""
+    """Of the clock, as all that follows: workers whose gradients take longer, as in `3=10,5=2`."""
+    jitter: str = "constant"
+    """How computation times vary."""
+    compute_s: float = Computation.mean_s
+    """What a gradient takes."""
+    latency_s: float = Link.latency_s
+    gbit_per_s: float = Link.bytes_per_s * 8 / 1e9
 
     @property
     def label(self) -> str:
-        """What tables and plots call it: its graph, or that it is centralized."""
-        return CENTRALIZED if self.algorithm == CENTRALIZED else self.graph
+        """What tables and plots call it: its graph, or its method where no graph plays a part."""
+        return self.algorithm if self.algorithm in (CENTRALIZED, PARAMETER_SERVER) else self.graph
+
+    @property
+    def is_asynchronous(self) -> bool:
+        return algorithms.build(self.algorithm).is_asynchronous
+
+    def cluster(self) -> Cluster:
+        """The machines of its clock."""
+        return Cluster(
+            workers=self.workers,
+            computation=Computation(mean_s=self.compute_s, jitter=self.jitter, slow=self.slow),
+            link=Link(latency_s=self.latency_s, bytes_per_s=self.gbit_per_s * 1e9 / 8),
+            seed=self.seed,
+        )
 
     @property
     def folder(self) -> str:
@@ -109,10 +137,10 @@ class Experiment:
     """The folder of the data, for tasks that do not bring their own."""
     workers: int | tuple[int, ...] = 16
     """Replicas of the model, each with a share of the data of its own; several numbers to compare sizes."""
-    graphs: tuple[str, ...] = ("complete", "exponential", "torus", "ring", "ada")
-    """Graphs and schedules by name, with parameters as in `ring-lattice:k=4`."""
+    graphs: tuple[str, ...] = GRAPHS
+    """Graphs and schedules by name, with parameters as in `ring-lattice:k=4`. AD-PSGD has a default of its own."""
     algorithm: str = "d-psgd"
-    """One of `gossamer.algorithms.ALGORITHMS`, with parameters as in `local-sgd:every=8`."""
+    """One of `gossamer.algorithms.ALGORITHMS` or `ASYNCHRONOUS`, with parameters as in `local-sgd:every=8`."""
     centralized: bool = True
     """Also run centralized all-reduce."""
     epochs: int | None = None
@@ -133,6 +161,16 @@ class Experiment:
     """Steps from one look inside the replicas to the next; None for three an epoch, at most 150 in all."""
     seeds: int = 3
     """How often each training is repeated, with seeds 0, 1, 2, …"""
+    slow: str = ""
+    """Virtual time: workers whose gradients take longer, `RANK=FACTOR`, several with commas."""
+    jitter: str = "constant"
+    """Virtual time: how computation times vary, one of `gossamer.clock.JITTERS`, as in `lognormal:spread=0.3`."""
+    compute_s: float = Computation.mean_s
+    """Virtual time: seconds that a gradient takes."""
+    latency_s: float = Link.latency_s
+    """Virtual time: seconds until a message arrives, however small."""
+    gbit_per_s: float = Link.bytes_per_s * 8 / 1e9
+    """Virtual time: bandwidth of a worker's link."""
     engine: EngineName = "stacked"
     """`stacked`: all replicas in one process on one device; `processes`: one process each."""
     device: str = "auto"
@@ -142,12 +180,18 @@ class Experiment:
         lookup("task", self.task, TASKS)
         algorithms.build(self.algorithm)
         object.__setattr__(self, "algorithm", Spec.parse("algorithm", self.algorithm).canonical)
+        if self.graphs is GRAPHS and self.algorithm == AD_PSGD:
+            object.__setattr__(self, "graphs", PAIRED_GRAPHS)
         object.__setattr__(self, "graphs", tuple(Spec.parse("graph", graph).canonical for graph in self.graphs))
         self._check_numbers()
         if not self.graphs:
             raise ValueError("no graph is given: name at least one, such as 'ring'")
         if self.engine not in ("stacked", "processes"):
             raise ValueError(f"unknown engine {self.engine!r}: there are 'stacked' and 'processes'")
+        if self.engine == "processes" and self.algorithm in algorithms.ASYNCHRONOUS:
+            raise ValueError(
+                f"{self.algorithm} is benched in virtual time, which needs all replicas at hand: take --engine stacked"
+            )
         if self.engine == "processes" and len(self.sizes) > 1:
             raise ValueError(f"the processes engine takes one number of workers, not {len(self.sizes)}: run each alone")
         for rule in self.lr_rules:
@@ -161,7 +205,9 @@ class Experiment:
             )
         self._check_shards()
         for run in {(run.graph, run.workers, run.seed): run for run in self.runs()}.values():
-            run.schedule()
+            schedule = run.schedule()
+            if run.is_asynchronous:
+                asynchronous(run.algorithm, run.cluster(), schedule, 0)
 
     def _check_numbers(self) -> None:
         if not self.sizes:
@@ -176,6 +222,13 @@ class Experiment:
             value = getattr(self, field)
             if value is not None and not (value > 0 and isfinite(value)):
                 raise ValueError(f"{field}={value}: must be a number above 0")
+        slow = slow_workers(self.slow, min(self.sizes))
+        object.__setattr__(self, "slow", ",".join(f"{rank}={factor:g}" for rank, factor in sorted(slow.items())))
+        Computation(mean_s=self.compute_s, jitter=self.jitter)
+        object.__setattr__(self, "jitter", Spec.parse("jitter", self.jitter).canonical)
+        if not (self.gbit_per_s > 0 and isfinite(self.gbit_per_s)):
+            raise ValueError(f"gbit_per_s={self.gbit_per_s}: must be a number above 0")
+        Link(latency_s=self.latency_s)
         if self.warmup_epochs is not None and not (self.warmup_epochs >= 0 and isfinite(self.warmup_epochs)):
             raise ValueError(f"warmup_epochs={self.warmup_epochs}: must be a number, 0 or more")
 
@@ -221,7 +274,8 @@ class Experiment:
 
     def runs(self) -> list[Run]:
         """All trainings, by size and rule; of each the centralized ones first."""
-        settings = [(graph, self.algorithm) for graph in dict.fromkeys(self.graphs)]
+        graphs = ("star",) if self.algorithm == PARAMETER_SERVER else self.graphs
+        settings = [(graph, self.algorithm) for graph in dict.fromkeys(graphs)]
         if self.centralized or self.algorithm == CENTRALIZED:
             decentralized = [] if self.algorithm == CENTRALIZED else settings
             settings = [("complete", CENTRALIZED), *decentralized]
@@ -260,15 +314,27 @@ class Experiment:
             compiled=task.compiles and self.engine == "stacked",
             data=self.data,
             data_digest=_digest(dataset),
+            slow=self.slow,
+            jitter=self.jitter,
+            compute_s=self.compute_s,
+            latency_s=self.latency_s,
+            gbit_per_s=self.gbit_per_s,
         )
 
     @property
     def folder(self) -> str:
         """A name that says what it is, and differs whenever any setting or the version of Gossamer does."""
-        settings = [__version__, *(asdict(run) | {"data": None} for run in self.runs())]
+        settings = [__version__, *(_telling(run) for run in self.runs())]
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
         sizes = "-".join(str(size) for size in self.sizes)
         return f"{self.task}-{sizes}-{Spec.parse('algorithm', self.algorithm).name}-{digest}"
+
+
+def _telling(run: Run) -> dict[str, Any]:
+    """The settings that tell a run from others; those of the clock only where they are not the usual ones."""
+    settings = asdict(run) | {"data": None}
+    usual = {field.name: field.default for field in fields(Run) if field.name in _CLOCK}
+    return {name: value for name, value in settings.items() if name not in usual or value != usual[name]}
 
 
 def _given(value: T | None, otherwise: T) -> T:

@@ -1,6 +1,6 @@
 """The batches of a run, epoch by epoch, ready on its device."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -42,6 +42,20 @@ class Feed:
             yield self._prepare(inputs[indices[i]], None if draws is None else draws[i]), targets[on_device[i]]
         if epoch + 1 < self._run.epochs:
             self._drawn[epoch + 1] = self._draw(epoch + 1)
+
+    def pick(self, places: Sequence[tuple[int, int, int]]) -> tuple[Tensor, Tensor]:
+        """Inputs and targets `[L, B, ...]` of batches from anywhere in the run: the epoch, the step, whose share."""
+        for epoch in {epoch for epoch, _, _ in places} - self._drawn.keys():
+            self._drawn[epoch] = self._draw(epoch)
+        for epoch in self._drawn.keys() - {epoch for epoch, _, _ in places}:
+            del self._drawn[epoch]
+        device = self._run.device
+        indices = torch.stack([self._drawn[epoch][0][step, share] for epoch, step, share in places])
+        numbers = [drawn[step, share] for epoch, step, share in places if (drawn := self._drawn[epoch][1]) is not None]
+        draws = torch.stack(numbers).to(device) if numbers else None
+        inputs, targets = self._data.train_inputs, self._data.train_targets
+        on_device = indices.to(device)
+        return self._prepare(inputs[on_device if isinstance(inputs, Tensor) else indices], draws), targets[on_device]
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor | None]:
         """Indices `[steps, L, B]` and, where the task augments, random numbers `[steps, L, B, num_draws]`."""

@@ -18,6 +18,8 @@ class Outcome:
     """Epochs that are complete. Not all of them have a row: see `Run.is_evaluated`."""
     seconds: float = 0.0
     """What training has taken, without tests and checkpoints."""
+    staleness: dict[int, int] = field(default_factory=dict)
+    """How many gradients were so stale, where a method is asynchronous."""
     epochs: list[Row] = field(default_factory=list)
     """A row for each epoch after which the models were tested: accuracy, loss, consensus, dispersion, bytes."""
     probes: list[Row] = field(default_factory=list)

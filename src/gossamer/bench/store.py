@@ -20,7 +20,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ class RunResult:
     tensors: Columns
     environment: dict[str, Any]
     probes: list[Row]
+    staleness: dict[int, int] = field(default_factory=dict)
+    """How many gradients were so stale; empty for synchronous methods."""
 
     @property
     def final(self) -> Row:
@@ -103,7 +105,10 @@ class Store:
         _write_parquet(folder / "epochs.parquet", _table(outcome.epochs))
         _write_parquet(folder / "probes.parquet", _table(outcome.probes))
         _write_parquet(folder / "tensors.parquet", pa.table(outcome.tensors))
-        write_text(folder / "outcome.json", _json({"status": outcome.status, "reason": outcome.reason}))
+        said: dict[str, Any] = {"status": outcome.status, "reason": outcome.reason}
+        if outcome.staleness:
+            said["staleness"] = dict(sorted(outcome.staleness.items()))
+        write_text(folder / "outcome.json", _json(said))
         delete_checkpoints(folder)
 
     def read(self) -> list[RunResult]:
@@ -129,6 +134,7 @@ def read_run(folder: Path, run: Run, *, remedy: str) -> RunResult:
             tensors=pq.read_table(folder / "tensors.parquet").to_pydict(),
             environment=_read_json(folder / "environment.json"),
             probes=pq.read_table(folder / "probes.parquet").to_pylist(),
+            staleness={int(stale): number for stale, number in outcome.get("staleness", {}).items()},
         )
     except (OSError, ValueError, TypeError, KeyError) as error:  # pyarrow's and json's errors are ValueErrors
         raise ValueError(f"the results in {folder} are damaged ({error}): {remedy}") from error

@@ -18,6 +18,8 @@ from .sweep import Results
 
 _ROUNDING = 1e-15
 """What is below is rounding, not a distance."""
+_LEFT_TO_THE_REPORT = ("test_loss", "virtual_s", "staleness_mean", "staleness_max")
+"""Accuracy or perplexity says what the loss means; virtual time has a column of its own."""
 _DISPENSABLE = ("\nat end", "worst\nreplica", "peak\nrate", "Gini of\nnorms", "mean\nreplica")
 """Columns that are left out, in this order, where the terminal is too narrow; the report has them all."""
 _LONGEST_GRAPH = 30
@@ -165,7 +167,7 @@ def _columns(rows: list[Summary]) -> dict[str, Callable[[Summary], str]]:
         columns["peak\nrate"] = lambda row: f"{row['lr']:.3g}"
     columns["averaged\nmodel"] = _accuracy
     for quantity in extra_quantities(rows):
-        if quantity != "test_loss":  # accuracy or perplexity says what it means
+        if quantity not in _LEFT_TO_THE_REPORT:
             columns["\n" + quantity.replace("_", " ")] = _number(quantity, "{:.2f}")
     return columns | {
         "mean\nreplica": _number("replica_accuracy_mean", "{:.2f}", 100),
@@ -174,6 +176,7 @@ def _columns(rows: list[Summary]) -> dict[str, Callable[[Summary], str]]:
         "\nat end": _number("consensus_distance", "{:.1e}"),
         "Gini of\nnorms": _number("gini_over_training", "{:.1e}"),
         "sent per\nworker": _number("bytes_sent", "{:,.1f} MB", 1e-6),
+        "virtual\ntime": _number("virtual_s", "{:,.2f} s"),
     }
 
 

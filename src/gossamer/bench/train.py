@@ -10,7 +10,16 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from gossamer import algorithms
-from gossamer.engines import Engine, StackedEngine, StackedGradient, SynchronousEngine
+from gossamer.clock import PARAMETER_SERVER, asynchronous
+from gossamer.engines import (
+    Engine,
+    StackedEngine,
+    StackedGradient,
+    SynchronousEngine,
+    VirtualEngine,
+    VirtualPairs,
+    VirtualServer,
+)
 from gossamer.tasks import compute_dtype
 
 from .checkpoint import Checkpoints
@@ -20,6 +29,7 @@ from .feed import Feed
 from .learning_rate import learning_rate
 from .norm_parts import NormParts
 from .outcome import Outcome, Row
+from .virtual_time import RoundsOfRun, advance_epoch, make_clock, model_bytes, staleness_row
 from .white_box import WhiteBox
 
 OnEpoch = Callable[[Run, Row], None]
@@ -46,18 +56,21 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
     model = task.model()
     algorithm, schedule = algorithms.build(run.algorithm), run.schedule()
     if group is None:
-        engine = StackedEngine(
-            model,
-            lambda parameters: task.optimizer(parameters, run.lr),
-            num_replicas=run.workers,
-            algorithm=algorithm,
-            schedule=schedule,
-            loss=task.loss,
-            device=run.device,
-            compute=compute_dtype(task, run.device),
-            compiled=run.compiled,
-            gradient=_COMPILED.get(_computation(run)),
-        )
+        settings: dict[str, Any] = {
+            "num_replicas": run.workers,
+            "algorithm": algorithm,
+            "schedule": schedule,
+            "loss": task.loss,
+            "device": run.device,
+            "compute": compute_dtype(task, run.device),
+            "compiled": run.compiled,
+            "gradient": _COMPILED.get(_computation(run)),
+        }
+        kind: type[StackedEngine] = StackedEngine
+        if algorithm.is_asynchronous:
+            kind = VirtualServer if run.algorithm == PARAMETER_SERVER else VirtualPairs
+            settings["events"] = asynchronous(run.algorithm, run.cluster(), schedule, model_bytes(model))
+        engine = kind(model, lambda parameters: task.optimizer(parameters, run.lr), **settings)
         if run.compiled and _computation(run) not in _COMPILED:
             _COMPILED.clear()  # what another task or size has compiled is not needed again
             torch.compiler.reset()  # and would count: of one function torch compiles eight versions and no more
@@ -82,19 +95,24 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
         checkpoints.restore(outcome)
     if parts is not None:
         parts.discard_from(outcome.num_epochs * run.steps_per_epoch)
+    clock: VirtualEngine | RoundsOfRun = engine if isinstance(engine, VirtualEngine) else make_clock(run, engine)
     white_box = WhiteBox(engine, run, outcome, parts)
     engine.probes.append(white_box)
     for epoch in range(outcome.num_epochs, run.epochs):
         first_step, is_last = epoch * run.steps_per_epoch, epoch + 1 == run.epochs
         started = time.monotonic()
-        losses = train_epoch(run, engine, feed, epoch)
+        losses, whose = train_epoch(run, engine, feed, epoch)
         outcome.seconds += time.monotonic() - started
-        outcome.reason = _divergence(losses, first_step)
+        outcome.reason = _divergence(losses, first_step, whose)
         if outcome.reason:
             white_box.write()
             outcome.status = "diverged"
             return outcome
         outcome.num_epochs = epoch + 1
+        if isinstance(clock, RoundsOfRun):
+            clock.go_to(outcome.num_epochs)
+        else:
+            outcome.staleness = dict(clock.staleness)
         if run.is_evaluated(epoch):
             row: Row = {
                 "epoch": epoch + 1,
@@ -105,6 +123,8 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
                 "bytes_sent": engine.gather(torch.from_numpy(engine.bytes_sent)).max().item(),
                 "degree": schedule(first_step).degree if run.label != CENTRALIZED else run.workers - 1,
                 "seconds": outcome.seconds,
+                **staleness_row(outcome.staleness),
+                "virtual_s": clock.now_s,
             }
             outcome.epochs.append(row)
             on_epoch(run, row)
@@ -116,30 +136,35 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
     return outcome
 
 
-def train_epoch(run: Run, engine: Engine, feed: Feed, epoch: int) -> Tensor:
-    """The losses `[N, steps]` of one epoch, on the host; until the end of it nothing waits for the device."""
+def train_epoch(run: Run, engine: Engine, feed: Feed, epoch: int) -> tuple[Tensor, Tensor]:
+    """The losses `[N, steps]` of one epoch and whose they are, on the host; until then nothing waits for the device."""
+
+    def lr(step: int) -> float:
+        return learning_rate(
+            step,
+            peak=run.lr,
+            warmup_steps=run.warmup_epochs * run.steps_per_epoch,
+            num_steps=run.num_steps,
+            decay=run.decay,
+        )
+
+    if isinstance(engine, VirtualEngine):
+        return advance_epoch(run, engine, feed, epoch, lr)
     first_step, losses = epoch * run.steps_per_epoch, []
     for i, (inputs, targets) in enumerate(feed.epoch(epoch)):
-        engine.set_lr(
-            learning_rate(
-                first_step + i,
-                peak=run.lr,
-                warmup_steps=run.warmup_epochs * run.steps_per_epoch,
-                num_steps=run.num_steps,
-                decay=run.decay,
-            )
-        )
+        engine.set_lr(lr(first_step + i))
         losses.append(engine.step(inputs, targets))
-    return engine.gather(torch.stack(losses, 1)).cpu()
+    whose = torch.arange(run.workers)[:, None].expand(-1, len(losses))
+    return engine.gather(torch.stack(losses, 1)).cpu(), whose
 
 
-def _divergence(losses: Tensor, first_step: int) -> str:
+def _divergence(losses: Tensor, first_step: int, whose: Tensor) -> str:
     """Which replica's loss stopped being a number first, in a sentence; empty when all is well."""
     broken = ~losses.isfinite()
     if not broken.any():
         return ""
-    step, replica = (int(i) for i in broken.T.nonzero()[0])
+    step, place = (int(i) for i in broken.T.nonzero()[0])
     return (
-        f"the loss of replica {replica} became {losses[replica, step].item()} at step {first_step + step}: "
+        f"the loss of replica {whose[place, step]} became {losses[place, step].item()} at step {first_step + step}: "
         "take a lower learning rate, a longer warm-up or a graph with more connections"
     )

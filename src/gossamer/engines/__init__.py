@@ -1,4 +1,4 @@
-"""Engines hold the replicas and supply `mix`: stacked on one device, or one process each, in step or out of it."""
+"""Engines hold the replicas and supply `mix`: stacked on one device, in virtual time too, or a process each."""
 
 from ._engine import Engine, Loss
 from .agreement import check_same, outline
@@ -12,12 +12,16 @@ from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import CannotStack, StackedGradient
 from .synchronous import SynchronousEngine
 from .transport import Transport
+from .virtual import Batches, Ticket, VirtualEngine
+from .virtual_pairs import VirtualPairs
+from .virtual_server import VirtualServer
 from .wire import Wire
 from .world import World, join_world
 
 __all__ = [
     "Asynchronous",
     "AsynchronousPairs",
+    "Batches",
     "CannotStack",
     "Decentralized",
     "Engine",
@@ -29,7 +33,11 @@ __all__ = [
     "StackedEngine",
     "StackedGradient",
     "SynchronousEngine",
+    "Ticket",
     "Transport",
+    "VirtualEngine",
+    "VirtualPairs",
+    "VirtualServer",
     "Wire",
     "World",
     "check_same",

@@ -155,7 +155,7 @@ class StackedEngine(AroundStep):
     def _compute(self, inputs: Tensor, targets: Tensor) -> tuple[list[Tensor], Tensor]:
         """Gradients `[N, P]` for each dtype, and losses `[N]`; the buffers are brought up to date."""
         if self._at_once == self._n and self._fits:
-            found = self.gradient(self.flats(), self._frozen, self._buffers, inputs, targets)
+            found = self.gradient(self._points(), self._frozen, self._buffers, inputs, targets)
             self._keep(found.buffers, slice(None))
             return found.flats, found.losses
         grads, losses, done = [torch.empty_like(flat) for flat in self.flats()], [], []
@@ -171,9 +171,13 @@ class StackedEngine(AroundStep):
         return grads, torch.cat(losses)
 
     def _of_some(self, some: slice, inputs: Tensor, targets: Tensor) -> Gradient:
-        flats = [flat[some] for flat in self.flats()]
+        flats = [flat[some] for flat in self._points()]
         buffers = {name: buffer[some].clone() for name, buffer in self._buffers.items()}
         return self.gradient(flats, self._frozen, buffers, inputs[some], targets[some])
+
+    def _points(self) -> list[Tensor]:
+        """Where gradients are taken, `[N, P]` for each dtype."""
+        return self.flats()
 
     def _keep(self, buffers: Mapping[str, Tensor], some: slice) -> None:
         """Take over what a layer (batch norm) has written into its buffers during the forward pass."""
@@ -191,7 +195,7 @@ class StackedEngine(AroundStep):
 
     @torch.no_grad()
     def averaged_outputs(self, inputs: Tensor) -> Tensor:
-        mean = {name: _mean_of_replicas(buffer) for name, buffer in self._buffers.items()}
+        mean = {name: mean_of_replicas(buffer) for name, buffer in self._buffers.items()}
         return self.gradient.outputs_of([flat.mean(0) for flat in self.flats()], self._frozen, mean, inputs)
 
     def gather(self, local: Tensor) -> Tensor:
@@ -205,5 +209,6 @@ def _stack(tensor: Tensor, num_replicas: int) -> Tensor:
     return tensor.detach().expand(num_replicas, *tensor.shape).clone()
 
 
-def _mean_of_replicas(stacked: Tensor) -> Tensor:
+def mean_of_replicas(stacked: Tensor) -> Tensor:
+    """Of a buffer; what counts (batches seen) is the same everywhere."""
     return stacked.mean(0) if stacked.is_floating_point() else stacked[0]

@@ -4,11 +4,13 @@ Importing this does not import torch: `gossamer recipes` answers at once. Callin
 """
 
 from ._recipe import Recipe
+from ._timetable import Times, TimeTable, print_times
 from .ada_96 import ada_96
 from .ada_1008 import ada_1008
 from .ada_schedules import ada_schedules
 from .lr_rules import lr_rules
 from .scale import scale
+from .straggler import straggler
 
 RECIPES: dict[str, Recipe] = {
     "ada-96": Recipe(
@@ -28,4 +30,25 @@ RECIPES: dict[str, Recipe] = {
 }
 """Names on the command line. A new recipe is one file and one entry here."""
 
-__all__ = ["RECIPES", "Recipe", "ada_96", "ada_1008", "ada_schedules", "lr_rules", "scale"]
+TIME_TABLES: dict[str, TimeTable] = {
+    "straggler": TimeTable(
+        make=straggler,
+        summary="one of 16 workers slowed up to 10000 times: epochs of AD-PSGD, all-reduce, D-PSGD, a parameter server",
+    ),
+}
+"""Recipes of which the clock alone tells the outcome: nothing is trained."""
+
+__all__ = [
+    "RECIPES",
+    "TIME_TABLES",
+    "Recipe",
+    "TimeTable",
+    "Times",
+    "ada_96",
+    "ada_1008",
+    "ada_schedules",
+    "lr_rules",
+    "print_times",
+    "scale",
+    "straggler",
+]

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from ..ranks import Peak
 from ..store import RunResult
 from ._groups import Curve, Group, Series, thinned
-from ._measures import Measure
+from ._measures import TIME, Measure
 from ._numbers import finite
-from ._plots import Json, View, all_y, axis, line, padded, per_epoch, plot_text, trace
+from ._plots import Json, View, all_y, axis, hover, line, log_axis, padded, per_epoch, plot_text, trace
+
+_FAR_APART = 8
+"""So many times longer the slowest may take before a linear axis of time would squeeze the fastest."""
 
 
 def over_epochs(groups: Sequence[Group], measure: Measure) -> View:
@@ -27,6 +30,41 @@ def over_epochs(groups: Sequence[Group], measure: Measure) -> View:
         broken += [_broken(group, run, measure) for run in group.diverged if run.epochs]
     y_axis = axis(measure, all_y([*bands, *lines])) | without_the_start(groups, measure)
     return [*bands, *lines, *marks, *broken], per_epoch(groups, y_axis)
+
+
+def over_time(groups: Sequence[Group], measure: Measure) -> View:
+    """The same against virtual time, the mean over seeds."""
+    bands, lines = [], []
+    for group in groups:
+        times, curve = group.curve(TIME), group.curve(measure)
+        at = {epoch: time for epoch, time in zip(times.epochs, times.mean, strict=True) if time is not None}
+        kept = [i for i, epoch in enumerate(curve.epochs) if epoch in at and curve.mean[i] is not None]
+        if not kept:
+            continue
+        x = [at[curve.epochs[i]] for i in kept]
+        epochs = [curve.epochs[i] for i in kept]
+        lines.append(
+            line(
+                group,
+                x,
+                [curve.mean[i] for i in kept],
+                customdata=epochs,
+                hovertemplate=f"{hover(measure)} after %{{x:.3~g}} s, epoch %{{customdata}}"
+                "<extra>%{fullData.name}</extra>",
+            )
+        )
+        if len(group.finished) > 1:
+            bands.append(_band(group, x, [curve.low[i] for i in kept], [curve.high[i] for i in kept]))
+    y_axis = axis(measure, all_y([*bands, *lines])) | without_the_start(groups, measure)
+    return [*bands, *lines], {"xaxis": _time_axis([member["x"] for member in lines]), "yaxis": y_axis}
+
+
+def _time_axis(times: Sequence[Sequence[float]]) -> Json:
+    title = {"title": {"text": "virtual time, s"}}
+    ends = [along[-1] for along in times]
+    if not ends or max(ends) < _FAR_APART * min(ends):
+        return {**title, "rangemode": "tozero"}
+    return log_axis([time for along in times for time in along]) | title
 
 
 def without_the_start(groups: Sequence[Group], measure: Measure) -> Json:
@@ -49,7 +87,7 @@ def degree(groups: Sequence[Group]) -> View:
     return traces, per_epoch(groups, {"title": {"text": "degree"}, "rangemode": "tozero"})
 
 
-def _band(group: Group, epochs: list[int], low: Series, high: Series) -> Json:
+def _band(group: Group, epochs: Sequence[float], low: Series, high: Series) -> Json:
     """One outline: along the highest seeds, and back along the lowest."""
     known = [(x, a, b) for x, a, b in zip(epochs, low, high, strict=True) if a is not None and b is not None]
     return trace(

@@ -3,19 +3,21 @@
 from collections.abc import Mapping, Sequence
 
 from ..ranks import Analysis
-from ._curves import degree, over_epochs, without_the_start
+from ._curves import degree, over_epochs, over_time, without_the_start
 from ._endings import cost, cost_on_the_way, final, scatter
 from ._groups import Group, by_setting
 from ._heat_map import FEWEST_COLUMNS, MOST_COLUMNS, heat_map, num_cells
 from ._labels import Setting
-from ._measures import ACCURACIES, AVERAGED, CONSENSUS, DIFFERENCES, DISPERSIONS, PERPLEXITY, QUALITIES, Measure
+from ._measures import ACCURACIES, AVERAGED, CONSENSUS, DIFFERENCES, DISPERSIONS, PERPLEXITY, QUALITIES, TIME, Measure
 from ._plots import Figure, Json, Views
 from ._rank_section import rank_plot
 from ._scale import against_rules, against_workers
+from ._staleness import staleness
 
 _MOST_CELLS = 600_000
 """Of all heat maps together, at 2.7 bytes each."""
 AT_THE_END, ON_THE_WAY = "at the end", "on the way"
+BY_EPOCH, BY_TIME = "by epoch", "by virtual time"
 
 Figures = dict[str, Figure]
 """By the id of their place in the page."""
@@ -27,11 +29,12 @@ def figures(groups: Sequence[Group], analyses: Mapping[Setting, Sequence[Analysi
     cells = sum(num_cells(members) for members in settings.values())
     columns = max(min(MOST_COLUMNS, _MOST_CELLS // max(cells, 1)), FEWEST_COLUMNS)
     made = []
+    is_timed = any(group.has(TIME) for group in groups)
     for setting, members in settings.items():
-        made.append(_of_setting(members, columns) | _across(groups, setting))
+        made.append(_of_setting(members, columns, is_timed) | _across(groups, setting))
         if (ranks := rank_plot(members, analyses[setting])) is not None:
             made[-1]["ranks"] = ranks
-    return made or [_of_setting([], columns)]
+    return made or [_of_setting([], columns, is_timed)]
 
 
 def figures_json(made: Sequence[Figures]) -> Json:
@@ -59,21 +62,31 @@ def choices_of(made: Sequence[Figures], name: str) -> list[list[str]]:
     return [list(dict.fromkeys(names)) for names in zip(*views, strict=True)] if views else []
 
 
-def _of_setting(groups: list[Group], columns: int) -> Figures:
+def _of_setting(groups: list[Group], columns: int, is_timed: bool) -> Figures:
     qualities = _qualities(groups)
     measured = [m for m in (AVERAGED, PERPLEXITY) if m in qualities]
     made = {
-        "accuracy": Figure(height=420, views={(m.label,): over_epochs(groups, m) for m in qualities}),
+        "accuracy": Figure(height=420, views=_curves(groups, qualities, is_timed)),
         "final": Figure(height=420, views={(m.label,): final(groups, m) for m in qualities}),
-        "consensus": Figure(height=360, views={(CONSENSUS.label,): over_epochs(groups, CONSENSUS)}),
-        "dispersion": Figure(height=360, views={(m.label,): over_epochs(groups, m) for m in DISPERSIONS}),
+        "consensus": Figure(height=360, views=_curves(groups, [CONSENSUS], is_timed)),
+        "dispersion": Figure(height=360, views=_curves(groups, DISPERSIONS, is_timed)),
         "scatter": Figure(height=400, views={(m.label,): scatter(groups, m) for m in DIFFERENCES}),
         "tensors": heat_map(groups, most_columns=columns),
         "bytes": Figure(height=380, views=_costs(groups, measured)),
     }
     if changing := [group for group in groups if group.changes]:
         made["degree"] = Figure(height=220, views={("degree",): degree(changing)})
+    if stale := [group for group in groups if group.staleness]:
+        made["staleness"] = Figure(height=260, views={("staleness",): staleness(stale)})
     return made
+
+
+def _curves(groups: list[Group], measures: Sequence[Measure], is_timed: bool) -> Views:
+    """Over epochs, and over time where any run of the page has a clock."""
+    if not is_timed:
+        return {(m.label,): over_epochs(groups, m) for m in measures}
+    by = {BY_EPOCH: over_epochs, BY_TIME: over_time}
+    return {(m.label, words): draw(groups, m) for m in measures for words, draw in by.items()}
 
 
 def _qualities(groups: Sequence[Group]) -> list[Measure]:

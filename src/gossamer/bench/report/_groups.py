@@ -1,5 +1,6 @@
 """The runs of one graph in one setting, and what they show together."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -82,6 +83,14 @@ class Group:
     def gap(self) -> float:
         """The spectral gap of its graph (of the stage it ends with, where it changes)."""
         return self.schedule.spectral_gap()
+
+    @cached_property
+    def staleness(self) -> dict[int, int]:
+        """How many gradients of all finished seeds were so stale; empty where gradients never are."""
+        together: Counter[int] = Counter()
+        for run in self.finished:
+            together.update(run.staleness)
+        return dict(sorted(together.items()))
 
     @property
     def scores(self) -> list[Measure]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from gossamer.tasks import TASKS
 
-from ..experiment import CENTRALIZED, Run
+from ..experiment import Run
 from ..learning_rate import scaled
 from ..store import RunResult
 
@@ -36,7 +36,7 @@ def _base_lr(run: Run) -> str:
 
 
 _DISTINCTIONS: dict[str, Callable[[RunResult], Any]] = {
-    "{}": lambda result: None if result.run.algorithm == CENTRALIZED else result.run.algorithm,
+    "{}": lambda result: None if result.run.label == result.run.algorithm else result.run.algorithm,
     "batch {}": lambda result: result.run.batch_size,
     "{} epochs": lambda result: result.run.epochs,
     "lr {}": lambda result: _base_lr(result.run),
@@ -46,6 +46,11 @@ _DISTINCTIONS: dict[str, Callable[[RunResult], Any]] = {
     "{} engine": lambda result: result.run.engine,
     "on {}": lambda result: result.run.device,
     "probed every {}": lambda result: result.run.probe_every or "third of an epoch",
+    "slow {}": lambda result: result.run.slow or "nobody",
+    "{} times": lambda result: result.run.jitter,
+    "{} s a gradient": lambda result: f"{result.run.compute_s:g}",
+    "latency {} s": lambda result: f"{result.run.latency_s:g}",
+    "{} Gbit/s": lambda result: f"{result.run.gbit_per_s:g}",
     "data {}": lambda result: result.run.data_digest or None,
     "task version {}": lambda result: result.run.task_version,
     "gossamer {}": lambda result: result.environment.get("versions", {}).get("gossamer"),

@@ -97,6 +97,21 @@ NAMES = {measure.key: measure.label for measure in DIFFERENCES}
 
 SENT = Measure("bytes_sent", "sent per worker")
 
+TIME = Measure(
+    "virtual_s",
+    "virtual time",
+    "",
+    "Seconds by a clock that knows how long gradients and messages take, and who waits for whom.",
+    "score",
+)
+STALENESS = Measure(
+    "staleness_mean",
+    "staleness",
+    "",
+    "Mixings of a replica (on a server: steps by others) between reading its parameters and applying their gradient.",
+    "score",
+)
+
 DEFINED = (*ACCURACIES, CONSENSUS, *DISPERSIONS)
 
 _KNOWN = {measure.key for measure in (*QUALITIES, *DIFFERENCES, SENT)} | {
@@ -107,6 +122,9 @@ _KNOWN = {measure.key for measure in (*QUALITIES, *DIFFERENCES, SENT)} | {
     "replica_samples",
     "degree",
     "seconds",
+    "virtual_s",
+    "staleness_mean",
+    "staleness_max",
 }
 
 

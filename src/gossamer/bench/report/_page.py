@@ -31,6 +31,7 @@ from ._rank_section import analyses_of, on_peaks, rank_table
 from ._results_table import results_table
 from ._settings import chooser, first_shown, per_setting
 from ._subject import Subject
+from ._timeline import timelines
 
 _FEWEST_TO_CORRELATE = 5
 
@@ -84,7 +85,9 @@ def page(subject: Subject, runs: Sequence[RunResult]) -> str:
         graphs=per_setting([f'<div class="graphs">{drawn}</div>' for drawn in graphs], first),
         degree=_degree(plots),
         across=_across(groups, plots),
-        accuracy_switch=switch(plots, "accuracy", "final"),
+        timeline=_timeline(list(settings.values()), plots, first),
+        accuracy_switch=switch(plots, "accuracy", "final") + switch(plots, "accuracy", axis=1),
+        drift_switch=switch(plots, "consensus", "dispersion", axis=1),
         dispersion_switch=switch(plots, "dispersion"),
         scatter_switch=switch(plots, "scatter"),
         tensors_switch=switch(plots, "tensors", axis=1) + switch(plots, "tensors"),
@@ -158,6 +161,21 @@ def _rank_plot(plots: Sequence[Figures]) -> str:
         '<figure class="frame"><div class="head"><h3>Accuracy against rank</h3>'
         f'{switch(plots, "ranks")}</div><div class="plot" id="ranks"></div></figure>'
     )
+
+
+def _timeline(settings: Sequence[Sequence[Group]], plots: Sequence[Figures], first: int) -> str:
+    """The section on who waits for whom; none where no run says what its clock is."""
+    drawn = timelines(settings)
+    if not any(drawn):
+        return ""
+    groups = [group for members in settings for group in members]
+    staleness = (
+        f'<figure class="frame"><h3>How stale gradients are</h3>{legend(groups, "staleness")}'
+        '<div class="plot" id="staleness"></div></figure>'
+        if any("staleness" in made for made in plots)
+        else ""
+    )
+    return Template(_file("timeline.html")).substitute(drawn=per_setting(drawn, first), staleness=staleness)
 
 
 def _degree(plots: Sequence[Figures]) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ._groups import Group, by_setting
 from ._labels import RULES
-from ._measures import ACCURACIES, CONSENSUS, GINI, PERPLEXITY, SENT, Measure
+from ._measures import ACCURACIES, CONSENSUS, GINI, PERPLEXITY, SENT, STALENESS, TIME, Measure
 from ._numbers import MISSING, num_bytes, percent, scientific, size
 
 _MOST_ROWS = 16
@@ -83,6 +83,11 @@ def _columns(groups: Sequence[Group]) -> list[_Column]:
         _Column("Dispersion", "Gini in training", lambda group: scientific(group.over_training(GINI))),
         _Column("Sent per worker", "total", _final(SENT)),
         _Column("Sent per worker", "× all-reduce", lambda group: _relative(group, sent.get(group.family))),
+        *(
+            _Column("By the clock", head, _final(measure))
+            for head, measure in (("virtual s", TIME), ("staleness", STALENESS))
+            if any(group.has(measure) for group in groups)
+        ),
     ]
 
 

@@ -49,8 +49,16 @@ class Subject:
             "Training": f"{listed(epochs)} epoch{'s' * (epochs != ['1'])}, {counted(num_seeds, 'seed')}",
             "Learning-rate rule": listed(rules),
             "Engine": listed(_distinct(runs, lambda run: f"{run.engine} on {run.device}")),
+            "Clock": "; ".join(_distinct(runs, _clock)),
         }
         return "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+
+
+def _clock(run: Run) -> str:
+    """How long gradients and messages are taken to last."""
+    slow = f", slow: {run.slow.replace('=', ' by ')}" if run.slow else ""
+    link = f"{1e6 * run.latency_s:g} µs, {run.gbit_per_s:g} Gbit/s"
+    return f"{1e3 * run.compute_s:g} ms a gradient ({run.jitter}{slow}), links of {link}"
 
 
 def _distinct(runs: Sequence[Run], of: Callable[[Run], str]) -> list[str]:

@@ -1,0 +1,81 @@
+"""Virtual time of a run: a clock beside a synchronous method, an epoch of an asynchronous one."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gossamer import algorithms
+from gossamer.clock import Rounds
+from gossamer.engines import Engine, Ticket, VirtualEngine
+
+from .experiment import CENTRALIZED, Run
+from .feed import Feed
+from .outcome import Row
+
+
+def model_bytes(model: nn.Module) -> int:
+    """What an exchange of a model moves."""
+    return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+
+
+class RoundsOfRun:
+    """The clock of a synchronous run, epoch by epoch."""
+
+    def __init__(self, run: Run, rounds: Rounds) -> None:
+        self._run, self._rounds = run, rounds
+
+    @property
+    def now_s(self) -> float:
+        return self._rounds.now_s
+
+    def go_to(self, epoch: int) -> None:
+        """To the end of so many epochs."""
+        while self._rounds.num_steps < epoch * self._run.steps_per_epoch:
+            self._rounds.advance()
+
+
+def make_clock(run: Run, engine: Engine) -> RoundsOfRun:
+    """At the start of a run."""
+    algorithm = algorithms.build(run.algorithm)
+    size = sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
+    schedule = None if run.algorithm == CENTRALIZED else run.schedule()
+    rounds = Rounds(run.cluster(), schedule, size, every=algorithm.mixes_every, overlaps=algorithm.overlaps)
+    return RoundsOfRun(run, rounds)
+
+
+def advance_epoch(
+    run: Run, engine: VirtualEngine, feed: Feed, epoch: int, lr: Callable[[int], float]
+) -> tuple[Tensor, Tensor]:
+    """Until the workers together have processed the data once more: losses `[N, steps]` and whose they are.
+
+    The work is shared: whoever reads takes the next batch of the epoch, whosesoever share it was dealt to. Where shares
+    differ on purpose (`alpha`), each worker goes through its own, over and over, at its own pace.
+    """
+    steps, workers = run.steps_per_epoch, run.workers
+
+    def place(worker: int, ticket: Ticket) -> tuple[int, int, int]:
+        number, own = ticket
+        if run.alpha is not None:
+            return own // steps, own % steps, worker
+        return number // (steps * workers), number // workers % steps, number % workers
+
+    def batches(tickets: Sequence[Ticket | None]) -> tuple[Tensor, Tensor]:
+        places = [None if ticket is None else place(worker, ticket) for worker, ticket in enumerate(tickets)]
+        any_place = next(each for each in places if each is not None)
+        return feed.pick([each or any_place for each in places])
+
+    losses, whose = engine.advance((epoch + 1) * steps * workers, batches, lr)
+    return losses.cpu().view(steps, workers).T, torch.tensor(whose).view(steps, workers).T
+
+
+def staleness_row(staleness: Mapping[int, int]) -> Row:
+    """How stale gradients were so far; nothing where they never are.
+
+    >>> staleness_row({0: 2, 1: 1, 4: 1})
+    {'staleness_mean': 1.25, 'staleness_max': 4}
+    """
+    if not staleness:
+        return {}
+    mean = sum(stale * number for stale, number in staleness.items()) / sum(staleness.values())
+    return {"staleness_mean": mean, "staleness_max": max(staleness)}

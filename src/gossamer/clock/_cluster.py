@@ -1,0 +1,66 @@
+"""The machines that a clock is for: how fast they compute, and how fast messages travel between them."""
+
+from dataclasses import dataclass, field
+from math import isfinite
+
+from ._computation import Computation, Times, slow_workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A message of b bytes takes latency + b / bandwidth.
+
+    >>> Link(latency_s=0.001, bytes_per_s=1e9).seconds(5e6)
+    0.006
+    """
+
+    latency_s: float = 50e-6
+    bytes_per_s: float = 1.25e9
+    """10 Gbit/s when not given."""
+
+    def __post_init__(self) -> None:
+        if not (self.latency_s >= 0 and isfinite(self.latency_s)):
+            raise ValueError(f"a latency of {self.latency_s} s: must be a number, 0 or more")
+        if not self.bytes_per_s > 0:
+            raise ValueError(f"a bandwidth of {self.bytes_per_s} bytes/s: must be above 0")
+
+    def seconds(self, num_bytes: float) -> float:
+        return self.latency_s + num_bytes / self.bytes_per_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Workers, and links between them.
+
+    >>> fast, slow = Link(), Link(bytes_per_s=1e8)
+    >>> cluster = Cluster(workers=4, link=fast, links={(0, 1): slow})
+    >>> cluster.between(1, 0) is slow, cluster.between(1, 2) is fast
+    (True, True)
+    """
+
+    workers: int
+    computation: Computation = field(default_factory=Computation)
+    link: Link = field(default_factory=Link)
+    """Between any two workers."""
+    links: dict[tuple[int, int], Link] = field(default_factory=dict)
+    """Links that differ, by their two ends."""
+    server: Link | None = None
+    """What a parameter server hangs on; like the others when not given."""
+    seed: int = 0
+    """Of computation times, and of who picks whom."""
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"workers={self.workers}: must be 1 or more")
+        slow_workers(self.computation.slow, self.workers)
+        for ends in self.links:
+            if not all(0 <= end < self.workers for end in ends):
+                raise ValueError(f"a link joins workers {ends[0]} and {ends[1]}: ranks go from 0 to {self.workers - 1}")
+
+    def between(self, one: int, other: int) -> Link:
+        """The link of two workers."""
+        return self.links.get((one, other)) or self.links.get((other, one)) or self.link
+
+    def times(self) -> Times:
+        """Computation times from the start."""
+        return self.computation.times(self.workers, self.seed)

@@ -1,0 +1,121 @@
+"""Synchronous methods in virtual time: everybody, or every neighbourhood, waits for its slowest."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer.topologies import Mixing, Schedule, all_reduce_models
+
+from ._cluster import Cluster
+from ._computation import Floats
+from ._events import Doing, OnSpan, Span, ignore
+
+
+class Rounds:
+    """When each worker may begin its next gradient, step by step.
+
+    With a `schedule`, worker i exchanges with its neighbours j of that step once the last of them is ready:
+
+        begin_i = max over i and its neighbours j of computed_j,   ready_i = begin_i + latency + bytes_i / bandwidth
+
+    where bytes_i is all that it sends (`Mixing.models_sent`), one message after the other over its slowest link, and
+    the latencies of all its messages overlap. An average over everybody (no schedule, or a complete graph) is a ring
+    all-reduce, 2(n − 1) messages of an n-th of the model in a row, and waits for the slowest of all.
+
+    `every` so many steps there is a mixing (local SGD). With `overlaps` the exchange that begins after one step is
+    needed only for the next: ready_i(t) = max(computed_i(t), arrived_i(t − 1)).
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        schedule: Schedule | None,
+        model_bytes: float,
+        *,
+        every: int = 1,
+        overlaps: bool = False,
+        on_span: OnSpan = ignore,
+    ) -> None:
+        self._cluster, self._bytes, self._on_span = cluster, model_bytes, on_span
+        self._schedule = None if schedule is None else schedule.per_round(every)
+        self._every, self._overlaps = every, overlaps
+        self._times = cluster.times()
+        self._arrived: Floats | None = None
+        """When the exchange under way will be over, where it is awaited one step later."""
+        self._costs: dict[Mixing | None, Floats] = {}
+        self.ready_s: Floats = np.zeros(cluster.workers)
+        """When each worker has done all steps so far."""
+        self.num_steps = 0
+
+    @property
+    def now_s(self) -> float:
+        """When the last worker has done all steps so far."""
+        return float(self.ready_s.max())
+
+    def advance(self) -> None:
+        """One step of everybody."""
+        start, computed = self.ready_s, self.ready_s + self._times.of_all()
+        mixing = None if self._schedule is None else self._schedule(self.num_steps)
+        self.num_steps += 1
+        self._span("compute", start, computed)
+        if self.num_steps % self._every:
+            self.ready_s = computed
+        elif self._overlaps:
+            self.ready_s = computed if self._arrived is None else np.maximum(computed, self._arrived)
+            self._span("wait", computed, self.ready_s)
+            begun = _last_of_neighbours(mixing, self.ready_s)
+            self._arrived = begun + self._cost(mixing)
+            self._span("exchange", begun, self._arrived)
+        else:
+            begun = _last_of_neighbours(mixing, computed)
+            self.ready_s = begun + self._cost(mixing)
+            self._span("wait", computed, begun)
+            self._span("exchange", begun, self.ready_s)
+
+    def _span(self, doing: Doing, start: Floats, end: Floats) -> None:
+        if self._on_span is ignore:
+            return
+        for worker, (a, b) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+            if b > a:
+                self._on_span(Span(worker, doing, a, b))
+
+    def _cost(self, mixing: Mixing | None) -> Floats:
+        """What an exchange takes each worker once it has begun, `[N]`."""
+        if mixing not in self._costs:
+            self._costs[mixing] = self._all_reduce() if _is_of_all(mixing) else self._with_neighbours(mixing)
+        return self._costs[mixing]
+
+    def _all_reduce(self) -> Floats:
+        n, cluster = self._cluster.workers, self._cluster
+        if n == 1:
+            return np.zeros(1)
+        links = [cluster.between(i, (i + 1) % n) for i in range(n)] if cluster.links else [cluster.link]
+        slowest = max(
+            link.latency_s + all_reduce_models(n) * self._bytes / (2 * (n - 1)) / link.bytes_per_s for link in links
+        )
+        return np.full(n, 2 * (n - 1) * slowest)
+
+    def _with_neighbours(self, mixing: Mixing | None) -> Floats:
+        assert mixing is not None
+        cluster, sent = self._cluster, mixing.models_sent * self._bytes
+        if not cluster.links:
+            return np.where(mixing.models_sent > 0, cluster.link.latency_s + sent / cluster.link.bytes_per_s, 0.0)
+        cost = np.zeros(cluster.workers)
+        for i in range(cluster.workers):
+            links = [cluster.between(i, j) for j in {*mixing.neighbors(i), *mixing.listeners(i)}]
+            if links:
+                slowest = min(link.bytes_per_s for link in links)
+                cost[i] = max(link.latency_s for link in links) + sent[i] / slowest
+        return cost
+
+
+def _is_of_all(mixing: Mixing | None) -> bool:
+    return mixing is None or mixing.is_complete
+
+
+def _last_of_neighbours(mixing: Mixing | None, times: Floats) -> Floats:
+    """For each worker, when the last of it and its neighbours is there."""
+    if mixing is None or mixing.is_complete:
+        return np.full(len(times), times.max())
+    starts: NDArray[np.int64] = mixing.weights.indptr[:-1].astype(np.int64)
+    last = np.maximum.reduceat(times[mixing.weights.indices], starts)  # a row holds its own rank or a neighbour's
+    return np.maximum(last, times)

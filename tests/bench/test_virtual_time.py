@@ -1,0 +1,163 @@
+"""Runs in virtual time: asynchronous methods train, every row has a clock, slow workers cost what they should."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from gossamer.bench import Experiment, Run, run
+from gossamer.bench.experiment import _telling
+from gossamer.bench.outcome import Outcome
+from gossamer.bench.train import make_engine, train
+
+SMALL = Experiment(
+    graphs=("ring",), workers=4, seeds=1, epochs=2, algorithm="ad-psgd", centralized=False, compute_s=1.0, latency_s=0
+)
+
+
+def outcome(run: Run) -> Outcome:
+    return train(run, make_engine(run), on_epoch=lambda run, row: None)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory):
+    experiment = replace(SMALL, workers=8, epochs=8, seeds=2, centralized=True, slow="3=10", compute_s=0.01)
+    return run(experiment, tmp_path_factory.mktemp("results"))
+
+
+def test_pairs_learn_while_one_worker_is_slow(results) -> None:
+    reduced, pairs = results.summary
+    assert (reduced["graph"], pairs["graph"]) == ("all-reduce", "ring")
+    assert pairs["accuracy"] > 0.85
+    assert pairs["accuracy"] > reduced["accuracy"] - 0.1
+    assert pairs["virtual_s"] < 0.2 * reduced["virtual_s"]
+
+
+def test_the_slow_worker_costs_a_synchronous_method_its_factor(results) -> None:
+    steps = results.runs[0].run.steps_per_epoch
+    for row in results.runs[0].epochs:
+        assert row["virtual_s"] == pytest.approx(row["epoch"] * steps * 0.1, rel=0.02)
+
+
+def test_staleness_is_kept_as_a_distribution(results) -> None:
+    stale = results.runs[-1]
+    assert sum(stale.staleness.values()) == stale.run.num_steps * 8
+    mean = sum(number * count for number, count in stale.staleness.items()) / sum(stale.staleness.values())
+    assert stale.final["staleness_mean"] == pytest.approx(mean)
+    assert stale.final["staleness_max"] == max(stale.staleness)
+    assert results.runs[0].staleness == {}
+    said = json.loads((results.folder / stale.run.folder / "outcome.json").read_text())
+    assert said["staleness"] == {str(number): count for number, count in stale.staleness.items()}
+
+
+def test_the_report_shows_who_waits(results) -> None:
+    page = results.report.read_text()
+    assert "Who waits for whom" in page
+    assert page.count('<figure class="timeline') == 2
+    assert "3 (10×)" in page
+    assert "by virtual time" in page
+    assert 'id="staleness"' in page
+
+
+def test_without_slow_workers_an_epoch_takes_its_steps() -> None:
+    (only,) = SMALL.runs()
+    for algorithm in ("ad-psgd", "parameter-server", "d-psgd", "local-sgd"):
+        rows = outcome(replace(only, algorithm=algorithm, gbit_per_s=1e9)).epochs
+        assert [row["virtual_s"] for row in rows] == pytest.approx([only.steps_per_epoch, 2 * only.steps_per_epoch])
+
+
+def test_measuring_more_often_changes_nothing() -> None:
+    (only,) = SMALL.runs()
+    some, every = outcome(only), outcome(replace(only, probe_every=1))
+    assert len(every.probes) == only.num_steps > len(some.probes)
+    assert [row["accuracy"] for row in some.epochs] == [row["accuracy"] for row in every.epochs]
+    assert [row["train_loss"] for row in some.epochs] == [row["train_loss"] for row in every.epochs]
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    (only,) = replace(SMALL, jitter="lognormal:spread=0.3", slow="1=3").runs()
+    one, other = outcome(only), outcome(only)
+    assert [row | {"seconds": 0} for row in one.epochs] == [row | {"seconds": 0} for row in other.epochs]
+
+
+@pytest.mark.parametrize("algorithm", ["ad-psgd", "parameter-server", "d-psgd"])
+def test_a_run_that_was_stopped_goes_on(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossamer.bench.checkpoint.Checkpoints.is_due", lambda self: True)
+    (only,) = replace(SMALL, epochs=4, jitter="gamma:spread=0.3", slow="1=5").runs()
+    only = replace(only, algorithm=algorithm)
+
+    class Stopped(Exception):
+        pass
+
+    def stop(run: Run, row: dict) -> None:
+        if row["epoch"] == 3:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(only, make_engine(only), on_epoch=stop, folder=tmp_path)
+    assert list(tmp_path.glob("checkpoint-2-*.pt"))
+    resumed = train(only, make_engine(only), on_epoch=lambda run, row: None, folder=tmp_path)
+    through = outcome(only)
+    assert [row | {"seconds": 0} for row in resumed.epochs] == [row | {"seconds": 0} for row in through.epochs]
+    assert resumed.staleness == through.staleness
+
+
+def test_work_is_shared_and_shares_that_differ_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads takes the next batch; where shares differ on purpose, everybody stays with its own."""
+    from gossamer.bench.feed import Feed
+
+    picked: list[list[tuple[int, int, int]]] = []
+    pick = Feed.pick
+    monkeypatch.setattr(Feed, "pick", lambda self, places: (picked.append(list(places)), pick(self, places))[1])
+    (only,) = replace(SMALL, slow="2=100").runs()
+    outcome(only)
+    taken = {place for places in picked for place in places}
+    everything = {(e, s, w) for e in range(2) for s in range(only.steps_per_epoch) for w in range(4)}
+    assert everything <= taken, "though worker 2 computes next to nothing"
+    picked.clear()
+    outcome(replace(only, alpha=0.5))
+    for places in picked[1:]:
+        assert all(whose == worker for worker, (_, _, whose) in enumerate(places) if worker != 2)
+
+
+def test_a_loss_that_is_no_number_names_its_worker() -> None:
+    (only,) = SMALL.runs()
+    engine = make_engine(only)
+    engine.flats()[0][2] = torch.nan
+    engine._read[0][2] = torch.nan
+    broken = train(only, engine, on_epoch=lambda run, row: None)
+    assert broken.status == "diverged"
+    assert broken.reason.startswith("the loss of replica 2 became nan at step 0")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"graphs": ("complete",)}, "not bipartite"),
+        ({"graphs": ("one-peer-exponential",)}, "changes from step to step"),
+        ({"slow": "4=2"}, "ranks go from 0 to 3"),
+        ({"jitter": "uniform"}, "unknown jitter"),
+        ({"compute_s": 0.0}, "above 0"),
+        ({"gbit_per_s": 0.0}, "above 0"),
+        ({"engine": "processes"}, "take --engine stacked"),
+    ],
+)
+def test_what_cannot_work_is_refused(settings: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        replace(SMALL, **settings)
+
+
+def test_graphs_of_pairs_are_the_default_of_pairs() -> None:
+    assert Experiment(algorithm="ad-psgd").graphs == ("bipartite-exponential", "ring")
+    server = Experiment(algorithm="parameter-server", seeds=1)
+    assert [run.label for run in server.runs()] == ["all-reduce", "parameter-server"]
+
+
+def test_the_usual_clock_does_not_rename_results() -> None:
+    """Results of before virtual time are found again; another clock is another experiment."""
+    usual, slow = (Experiment(graphs=("ring",), workers=4, seeds=1, epochs=1, slow=slow) for slow in ("", "1=2"))
+    assert usual.folder != slow.folder
+    assert replace(SMALL, slow="2=10,1=3").folder == replace(SMALL, slow="1=3.0, 2=1e1").folder
+    assert not {"slow", "jitter", "compute_s", "latency_s", "gbit_per_s"} & _telling(usual.runs()[0]).keys()
