@@ -18,8 +18,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "optim": set(),
     "tasks": {"_files"},
     "engines": {"_files", "algorithms", "clock", "topologies"},
-    "_decentralize": {"algorithms", "engines", "topologies"},
-    "_simulate": {"algorithms", "engines", "topologies"},
+    "_chosen": {"algorithms", "topologies"},
+    "_decentralize": {"_chosen", "algorithms", "engines", "topologies"},
+    "_simulate": {"_chosen", "algorithms", "engines", "topologies"},
     "recipes": {"_names", "bench", "clock", "tasks", "topologies"},
     "bench": {"_files", "_names", "algorithms", "clock", "engines", "metrics", "tasks", "topologies"},
 }

@@ -346,7 +346,7 @@ def refusal(size: int, **settings: Any) -> str:
         (5, {"topology": "ada:k_min=2", "steps_per_epoch": 9}, ["give steps_per_epoch", "got 9 and None"]),
         (2, {"topology": "ada", "steps_per_epoch": 0, "epochs": 2}, ["steps_per_epoch", "got 0"]),
         (1, {"topology": 3}, ["topology=3", "such as 'ring'"]),
-        (1, {"algorithm": algorithms.DPSGD}, ["DPSGD", "gossamer.algorithms.DPSGD() return"]),
+        (1, {"algorithm": algorithms.DPSGD}, ["DPSGD", "gossamer.algorithms.DPSGD() returns"]),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

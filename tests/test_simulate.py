@@ -32,10 +32,12 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_names_and_objects_give_the_same() -> None:
     by_name = simulated(algorithm="local-sgd:every=2", topology="torus")
     made = simulated(algorithm=LocalSGD(every=2), topology=build("torus", 6))
+    graph = simulated(algorithm=LocalSGD(every=2), topology=build("torus", 6)(0))
     for step in range(4):
-        by_name.step(*batch(step))
-        made.step(*batch(step))
+        for engine in (by_name, made, graph):
+            engine.step(*batch(step))
     assert torch.equal(by_name.flats()[0], made.flats()[0])
+    assert torch.equal(by_name.flats()[0], graph.flats()[0])
 
 
 def test_ada_thins_out_over_the_epochs_given() -> None:
@@ -52,6 +54,9 @@ def test_ada_thins_out_over_the_epochs_given() -> None:
     [
         ({"num_replicas": 0}, "num_replicas=0: must be 1 or more"),
         ({"precision": "half"}, "unknown precision 'half'"),
+        ({"topology": "ada"}, "ada changes from epoch to epoch"),
+        ({"topology": 3}, "topology=3: give a name"),
+        ({"algorithm": LocalSGD}, "give a name, such as 'd-psgd'"),
         ({"topology": "rign"}, "did you mean 'ring'"),
         ({"topology": build("ring", 5)}, "ring is for 5 workers, but there are 6 replicas"),
         ({"algorithm": "dpsgd"}, "did you mean 'd-psgd'"),

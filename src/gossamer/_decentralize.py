@@ -10,7 +10,7 @@ from torch.distributed import ProcessGroup
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from gossamer import algorithms, topologies
+from gossamer._chosen import chosen_algorithm, chosen_schedule
 from gossamer.algorithms import ADPSGD, Algorithm, ParameterServer
 from gossamer.engines import (
     AsynchronousPairs,
@@ -83,26 +83,25 @@ def decentralize(
     _check_model(model)
     _check_optimizer(optimizer, model)
     world = join_world(group, local_size=local_size)
-    if isinstance(algorithm, str):
-        algorithm = algorithms.build(algorithm)
-    if topology is None and isinstance(algorithm, Algorithm):
-        topology = algorithm.usual_graph
+    algorithm = chosen_algorithm(algorithm)
+    topology = algorithm.usual_graph if topology is None else topology
+    schedule = chosen_schedule(
+        topology,
+        world.size,
+        steps_per_epoch=steps_per_epoch,
+        epochs=epochs,
+        seed=seed,
+        local_size=world.local_size or world.size,
+    )
     if isinstance(topology, str):
-        topology = _build(topology, world, steps_per_epoch=steps_per_epoch, epochs=epochs, seed=seed)
-    elif isinstance(topology, Mixing):
-        topology = topologies.constant(topology)
-    if not isinstance(topology, Schedule) or not isinstance(algorithm, Algorithm):
-        raise ValueError(
-            f"topology={topology!r}, algorithm={algorithm!r}: give names, such as 'ring' and 'd-psgd', or what "
-            "gossamer.topologies.ring(8) and gossamer.algorithms.DPSGD() return"
-        )
+        _check_nodes(topology, schedule, world)
     check_same(
         world.group,
         {
             "a model of": outline((*model.parameters(), *model.buffers())),
             "an optimizer of": outline(p for param_group in optimizer.param_groups for p in param_group["params"]),
-            "the topology": topology.name,
-            "steps_per_epoch": steps_per_epoch if topology.period is None else None,
+            "the topology": schedule.name,
+            "steps_per_epoch": steps_per_epoch if schedule.period is None else None,
             "the algorithm": algorithm,
             "bucket_mib": bucket_mib,
             "wire_dtype": wire_dtype,
@@ -110,7 +109,7 @@ def decentralize(
     )
     settings: dict[str, Any] = {
         "algorithm": algorithm,
-        "schedule": topology,
+        "schedule": schedule,
         "world": world,
         "wire": Wire(wire_dtype),
         "timeout_s": timeout_s,
@@ -169,23 +168,10 @@ def _classes(module: str, *names: str) -> tuple[type, ...]:
     return tuple(getattr(sys.modules[module], name) for name in names) if module in sys.modules else ()
 
 
-def _build(topology: str, world: World, *, steps_per_epoch: int | None, epochs: int | None, seed: int) -> Schedule:
-    epoch = 1 if steps_per_epoch is None else steps_per_epoch
-    local_size = world.local_size or world.size
-    schedule = topologies.build(
-        topology, world.size, steps_per_epoch=epoch, epochs=epochs, local_size=local_size, seed=seed
-    )
-    follows_epochs = schedule.period is None and schedule.per_round(2) is schedule
-    needed = {"steps_per_epoch": steps_per_epoch, "epochs": epochs}
-    if follows_epochs and any(value is None and f"{key}=" not in topology for key, value in needed.items()):
-        raise ValueError(
-            f"{topology} changes from epoch to epoch: give steps_per_epoch, of one worker, as len(loader) has it, and "
-            f"epochs; got {steps_per_epoch} and {epochs}"
-        )
-    if world.local_size is None and f"local_size={local_size}" in schedule.name and "local_size" not in topology:
+def _check_nodes(topology: str, schedule: Schedule, world: World) -> None:
+    if world.local_size is None and f"local_size={world.size}" in schedule.name and "local_size" not in topology:
         raise ValueError(
             f"{topology} averages within nodes, which must have as many workers each, but these have "
             f"{', '.join(map(str, world.workers_per_node))}: start as many on each (srun --ntasks-per-node), give "
             "local_size=1 to take each worker for a node, or take base-2, which does not mind nodes"
         )
-    return schedule

@@ -5,21 +5,21 @@ from typing import Literal
 import torch
 from torch import nn
 
-from gossamer import algorithms, topologies
+from gossamer._chosen import chosen_algorithm, chosen_schedule
 from gossamer.algorithms import Algorithm
 from gossamer.engines import Loss, MakeOptimizer, StackedEngine
-from gossamer.topologies import Schedule
+from gossamer.topologies import Mixing, Schedule
 
 
 def simulate(
     model: nn.Module,
     *,
     num_replicas: int,
-    topology: str | Schedule,
+    topology: str | Mixing | Schedule,
     optimizer: MakeOptimizer,
     loss: Loss,
     algorithm: str | Algorithm = "d-psgd",
-    steps_per_epoch: int = 1,
+    steps_per_epoch: int | None = None,
     epochs: int | None = None,
     device: str = "auto",
     precision: Literal["own", "bfloat16"] = "own",
@@ -60,16 +60,12 @@ def simulate(
         raise ValueError(f"unknown precision {precision!r}: there are 'own' and 'bfloat16'")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if isinstance(topology, str):
-        topology = topologies.build(topology, num_replicas, steps_per_epoch=steps_per_epoch, epochs=epochs, seed=seed)
-    if isinstance(algorithm, str):
-        algorithm = algorithms.build(algorithm)
     return StackedEngine(
         model,
         optimizer,
         num_replicas=num_replicas,
-        algorithm=algorithm,
-        schedule=topology,
+        algorithm=chosen_algorithm(algorithm),
+        schedule=chosen_schedule(topology, num_replicas, steps_per_epoch=steps_per_epoch, epochs=epochs, seed=seed),
         loss=loss,
         device=device,
         compute=torch.bfloat16 if precision == "bfloat16" else None,
