@@ -123,8 +123,9 @@ class StackedGradient:
         """What each replica says to its inputs, `[N, B, ...]`, in evaluation mode."""
         with evaluating(self.model):
             if self.one_by_one:
+                trained = self._trained(flats)
                 said = [
-                    self._outputs_of_one(_of_one(self._trained(flats), i), frozen, _of_one(buffers, i), inputs[i])
+                    self._outputs_of_one(_of_one(trained, i), frozen, _of_one(buffers, i), inputs[i])
                     for i in range(len(inputs))
                 ]
                 return torch.stack(said)
