@@ -16,7 +16,7 @@ import torch
 
 from gossamer import topologies
 from gossamer.engines.kernels.mix import mix_few, mix_lattice
-from gossamer.engines.kernels.mix_tiles import Tile, best_tile, mean_of_places
+from gossamer.engines.kernels.mix_tiles import MOST_SOURCES, Tile, best_tile, mean_of_places, num_sources
 from gossamer.engines.stacked_mix import neighbour_table, places_around
 from stacked_speed import say, seconds
 
@@ -49,7 +49,7 @@ def sweep(n: int, graph: str, turns: int) -> None:
     if mixing.window is not None:
         half = mixing.window.half
         ways["sliding window"] = lambda: mix_lattice(values, half)
-    sides = SHAPES[1 if shape[0] == 1 else 2]
+    sides = [side for side in SHAPES[1 if shape[0] == 1 else 2] if num_sources(offsets, *side) <= MOST_SOURCES]
     tiles = [Tile(*side, together, *block) for side, together, block in product(sides, TOGETHER, BLOCKS)]
     for tile in tiles:
         ways[str(tuple(tile))] = lambda tile=tile: mean_of_places(values, shape, offsets, tile)

@@ -37,6 +37,24 @@ def test_every_engine_of_a_process_is_compiled() -> None:
     assert count.frame_count == 12
 
 
+def test_the_gradient_is_one_graph_that_gets_every_parameter_by_itself() -> None:
+    torch.compiler.reset()
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    engine = engine_of(model, precision="bfloat16")
+    gradient = engine.gradient
+    parameters = {name: torch.randn(3, *p.shape) for name, p in model.named_parameters()}
+    arguments = (parameters, {}, dict(engine.buffers()), torch.randn(3, 5, 4), torch.randint(2, (3, 5)))
+    stacked = vmap(gradient._gradient_of_one, in_dims=(0, None, 0, 0, 0), randomness="different")
+    count = CompileCounter()
+    compiled = torch.compile(_with_code_of_its_own(stacked), backend=count, dynamic=False, fullgraph=True)
+    with torch.no_grad():
+        (flat,), (losses, _) = compiled(*arguments)
+        (expected,), (expected_losses, _) = stacked(*arguments)
+    assert count.frame_count == 1
+    assert flat.shape == (3, sum(p.numel() for p in model.parameters()))
+    torch.testing.assert_close((flat, losses), (expected, expected_losses))
+
+
 class WithAQuestion(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x if x.sum().item() > 0 else -x

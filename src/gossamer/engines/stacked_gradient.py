@@ -83,6 +83,7 @@ class StackedGradient:
         self.compute = compute
         self.one_by_one = one_by_one
         self._in_full = _names_with_statistics(model) if compute is not None else set()
+        self._slopes = grad_and_value(self._loss_of_one, has_aux=True)
         gradient: Callable[..., Any] = vmap(self._gradient_of_one, in_dims=(0, None, 0, 0, 0), randomness="different")
         outputs: Callable[..., Any] = vmap(self._outputs_of_one, in_dims=(0, None, 0, 0))
         self._plain_gradient = self._gradient = self._of_flats(gradient)
@@ -122,8 +123,9 @@ class StackedGradient:
         """What each replica says to its inputs, `[N, B, ...]`, in evaluation mode."""
         with evaluating(self.model):
             if self.one_by_one:
+                trained = self._trained(flats)
                 said = [
-                    self._outputs_of_one(_of_one(self._trained(flats), i), frozen, _of_one(buffers, i), inputs[i])
+                    self._outputs_of_one(_of_one(trained, i), frozen, _of_one(buffers, i), inputs[i])
                     for i in range(len(inputs))
                 ]
                 return torch.stack(said)
@@ -143,7 +145,7 @@ class StackedGradient:
         self, trained: Named, frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor
     ) -> tuple[list[Tensor], tuple[Tensor, dict[str, Tensor]]]:
         """Flat gradients, and what `_loss_of_one` gives."""
-        found, rest = grad_and_value(self._loss_of_one, has_aux=True)(trained, frozen, buffers, inputs, targets)
+        found, rest = self._slopes(trained, frozen, buffers, inputs, targets)
         return [torch.cat([found[name].flatten() for name in layout.names]) for layout in self.layouts], rest
 
     def _loss_of_one(

@@ -20,7 +20,7 @@ Offsets = tuple[tuple[int, int], ...]
 _AT_ONCE_BYTES = 16
 """The most that a thread loads at once."""
 _TILES = ((1, 32), (1, 16), (1, 8), (4, 4))
-_MOST_SOURCES = 64
+MOST_SOURCES = 64
 """Rows that a program can hold: two columns of each lie in the registers of a thread."""
 _NEAR, _FAR = 256, 16
 """How many blocks of columns to take together. Many: memory is read in long runs; but a row that is needed again a
@@ -100,14 +100,19 @@ class Tile(NamedTuple):
     num_warps: int = 4
 
 
+def num_sources(offsets: Offsets, tile_a: int, tile_b: int) -> int:
+    """How many rows a tile reads."""
+    return len(_sources(offsets, tile_a, tile_b))
+
+
 def best_tile(shape: tuple[int, int], offsets: Offsets) -> tuple[Tile | None, float]:
     """The tile that reads the fewest rows, if any is small enough; and how many for every row that is made."""
     furthest = max(abs(da) * shape[1] + abs(db) for da, db in offsets)
     best, fewest = None, float("inf")
     for a, b in _TILES:
-        sources = len(_sources(offsets, a, b))
+        sources = num_sources(offsets, a, b)
         read = sources * -(-shape[0] // a) * -(-shape[1] // b) / prod(shape)
-        if sources <= _MOST_SOURCES and read < fewest:
+        if sources <= MOST_SOURCES and read < fewest:
             best, fewest = Tile(a, b, _FAR if furthest > 32 else _NEAR), read
     return best, fewest
 
