@@ -129,7 +129,8 @@ class Served(Asynchronous):
         self.links.pop(link.other, None)
         if error is not None and not isinstance(error, LinkBroken):
             self.failure = error
-        if not self._has_ended:
+            self.roll.fail(self.rank, f"{type(error).__name__}: {error}")
+        elif not self._has_ended:
             self._lose(link.other, None if error is None else str(error))
 
     def _claims(self, num_batches: int) -> Iterator[int]:
@@ -137,10 +138,18 @@ class Served(Asynchronous):
 
     # ---- coming together --------------------------------------------------------------------------------
 
+    def _meet(self, at: str) -> None:
+        try:
+            super()._meet(at)
+        except NeighborLost:
+            if self.failure is None:
+                raise
+            raise NeighborLost(
+                self.rank, f"the server, rank {self.rank}, has failed, and nobody goes on"
+            ) from self.failure
+
     def _stand_still(self, at: str) -> None:
         """Nobody is in the middle of a step when all are here: everybody gets the server's parameters."""
-        if self.failure is not None:
-            raise RuntimeError("the server has failed") from self.failure
         with self._turn:
             self._is_still = True
         version = torch.tensor([self._version])
