@@ -10,7 +10,7 @@ from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from gossamer import decentralize
-from gossamer.engines import Served
+from gossamer.engines import NeighborLost, Served
 from loops import backward, everything, flat, sgd, take_steps
 from problems import Point, network
 from ranks import run_ranks
@@ -110,6 +110,37 @@ def test_the_server_takes_no_steps_of_its_own() -> None:
                 take_steps(training, range(3))
 
     run_ranks(3, rank)
+
+
+def test_a_server_that_fails_leaves_nobody_waiting() -> None:
+    """Its optimizer breaks down in the third step: it says so itself, and the worker at once whom to look at."""
+
+    class Breaking(torch.optim.SGD):
+        num_steps = 0
+
+        def step(self, closure: None = None) -> None:  # type: ignore[override]
+            self.num_steps += 1
+            if self.num_steps == 3:
+                raise KeyError("it breaks down")
+            super().step()
+
+    def rank(group: ProcessGroup) -> None:
+        model = network()
+        if group.rank() == 0:
+            with (
+                pytest.raises(NeighborLost, match="the server, rank 0, has failed") as failure,
+                begin(model, Breaking(model.parameters()), group),
+            ):
+                pass
+            assert isinstance(failure.value.__cause__, KeyError)
+        else:
+            with (
+                pytest.raises(NeighborLost, match="rank 0, which served the parameters, is lost"),
+                begin(model, sgd(model), group) as training,
+            ):
+                take_steps(training, range(5))
+
+    run_ranks(2, rank)
 
 
 def test_averaged_and_saved_and_loaded(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ class Asynchronous(Decentralized):
         """A partner is gone, unexpectedly or (without a reason) with a last word. Called in any thread."""
         if why is not None:
             self.roll.lose(rank, why)
-        reason = self.roll.why_gone(rank)
+        reason = self.roll.why_gone(rank) or why
         if reason is not None:  # else it has come to its end, as this rank will
             self._lost[rank] = reason
 

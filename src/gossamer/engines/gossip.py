@@ -53,8 +53,8 @@ class Gossip:
         """Held for a whole swap, by the one thread of a worker that swaps."""
         self._changed = threading.Condition()
         """Of what follows."""
-        self._has_stepped = False
-        self._invited_by: dict[int, None] = {}
+        self._due: dict[int | None, None] = {}
+        """Swaps, in the order in which they fell due: with one who has invited this worker, or (None) with anybody."""
         self._is_paused = False
         self._is_busy = False
         self._is_closed = False
@@ -68,7 +68,7 @@ class Gossip:
     def stepped(self) -> None:
         """A gradient has been taken in: a swap is due."""
         with self._changed:
-            self._has_stepped = True
+            self._due[None] = None
             self._changed.notify_all()
 
     def pause(self) -> None:
@@ -120,23 +120,16 @@ class Gossip:
             while True:
                 self._is_busy = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._is_closed or (self._is_due and not self._is_paused))
+                self._changed.wait_for(lambda: self._is_closed or (self._due and not self._is_paused))
                 if self._is_closed:
                     return None
                 self._is_busy = True
-                if self._has_stepped:
-                    self._has_stepped = False
-                    if self.links:
-                        return self.links[self._random.choice(sorted(self.links))]
-                else:
-                    other = next(iter(self._invited_by))
-                    del self._invited_by[other]
-                    if other in self.links:
-                        return self.links[other]
-
-    @property
-    def _is_due(self) -> bool:
-        return self._has_stepped or bool(self._invited_by)
+                other = next(iter(self._due))
+                del self._due[other]
+                if other is None and self.links:
+                    other = self._random.choice(sorted(self.links))
+                if other in self.links:
+                    return self.links[other]
 
     def _swap(self, link: Link, *, is_mine: bool) -> None:
         with self._swapping:
@@ -154,7 +147,7 @@ class Gossip:
             self._swap(link, is_mine=False)
         else:
             with self._changed:
-                self._invited_by[link.other] = None
+                self._due[link.other] = None
                 self._changed.notify_all()
 
     def _on_end(self, link: Link, error: BaseException | None) -> None:

@@ -71,7 +71,7 @@ class Link:
                 if self._has_left:
                     raise LinkBroken(f"rank {self.other} has left")
                 self._has_left = word[0] == _LEAVE
-                sending = self._group.send([numbers], self._there, _WORDS)
+                sending = self._open.send([numbers], self._there, _WORDS)
             sending.wait(self._timeout)
 
     def swap(self, incoming: Parcel, outgoing: Parcel) -> None:
@@ -104,7 +104,7 @@ class Link:
         try:
             while True:
                 with _or_broken():
-                    self._group.recv([numbers], self._there, _WORDS).wait(_FOREVER)
+                    self._open.recv([numbers], self._there, _WORDS).wait(_FOREVER)
                 word = numbers.tolist()
                 if word[0] == _LEAVE:
                     self.leave()
@@ -112,18 +112,25 @@ class Link:
                 on_word(self, word)
         except BaseException as error:
             on_end(self, error)
+            self._group = None  # breaks the connection: the other may be waiting, in the middle of something
         else:
             on_end(self, None)
+
+    @property
+    def _open(self) -> Any:
+        if self._group is None:
+            raise LinkBroken(f"the link with rank {self.other} is broken")
+        return self._group
 
     @property
     def _timeout(self) -> timedelta:
         return timedelta(seconds=self._timeout_s())
 
     def _send(self, tensors: Sequence[Tensor]) -> list[Work]:
-        return [self._group.send([tensor], self._there, _PARCELS + i) for i, tensor in enumerate(tensors)]
+        return [self._open.send([tensor], self._there, _PARCELS + i) for i, tensor in enumerate(tensors)]
 
     def _receive(self, tensors: Sequence[Tensor]) -> list[Work]:
-        return [self._group.recv([tensor], self._there, _PARCELS + i) for i, tensor in enumerate(tensors)]
+        return [self._open.recv([tensor], self._there, _PARCELS + i) for i, tensor in enumerate(tensors)]
 
     def _wait(self, works: list[Work]) -> None:
         for work in works:

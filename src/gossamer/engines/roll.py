@@ -135,8 +135,8 @@ class Roll:
         """None of one who is still there, or came to its end like everybody."""
         try:
             return self._store.get(f"why/{rank}").decode() if self._store.add(f"is-gone/{rank}", 0) else None
-        except DistError:
-            return "the store of the process group is gone"
+        except DistError:  # nobody can tell
+            return None
 
     def fail(self, culprit: int, why: str) -> None:
         """This worker ends: nobody need wait for it."""

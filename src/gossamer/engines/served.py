@@ -36,6 +36,7 @@ class Served(Asynchronous):
         self._turn = threading.Condition()
         """Of the server's parameters: one step at a time, and none while the server stands still."""
         self._is_still = False
+        self._has_ended = False
         self._server_thread: threading.Thread | None = None
         self.failure: BaseException | None = None
         self.links = self._links(2 + len(self.optimizer.param_groups))
@@ -77,7 +78,8 @@ class Served(Asynchronous):
     def _push(self) -> None:
         link, began = self.links.get(_SERVER), time.monotonic()
         if link is None:
-            raise NeighborLost(_SERVER, f"rank {_SERVER}, which served the parameters, is lost: {self._lost[_SERVER]}")
+            why = self._lost.get(_SERVER, "it has left")
+            raise NeighborLost(_SERVER, f"rank {_SERVER}, which served the parameters, is lost: {why}")
         gradients, parameters = self._gradients[_SERVER], self._parameters[_SERVER]
         rates = [float(param_group["lr"]) for param_group in self.optimizer.param_groups]
         try:
@@ -128,17 +130,27 @@ class Served(Asynchronous):
         self.links.pop(link.other, None)
         if error is not None and not isinstance(error, LinkBroken):
             self.failure = error
-        self._lose(link.other, None if error is None else str(error))
+            self.roll.fail(self.rank, f"{type(error).__name__}: {error}")
+        elif not self._has_ended:
+            self._lose(link.other, None if error is None else str(error))
 
     def _claims(self, num_batches: int) -> Iterator[int]:
         return iter(()) if self.is_server else super()._claims(num_batches)
 
     # ---- coming together --------------------------------------------------------------------------------
 
+    def _meet(self, at: str) -> None:
+        try:
+            super()._meet(at)
+        except NeighborLost:
+            if self.failure is None:
+                raise
+            raise NeighborLost(
+                self.rank, f"the server, rank {self.rank}, has failed, and nobody goes on"
+            ) from self.failure
+
     def _stand_still(self, at: str) -> None:
         """Nobody is in the middle of a step when all are here: everybody gets the server's parameters."""
-        if self.failure is not None:
-            raise RuntimeError("the server has failed") from self.failure
         with self._turn:
             self._is_still = True
         version = torch.tensor([self._version])
@@ -179,6 +191,7 @@ class Served(Asynchronous):
         pass
 
     def _leave(self) -> None:
+        self._has_ended = True
         farewell(self._all_links)
 
 
