@@ -69,7 +69,8 @@ def decentralize(
         local_size: workers a node, for topologies that respect it; when not given, the launcher's number.
         wire_dtype: send in this type (`torch.bfloat16`); a worker's own parameters stay as they are.
         bucket_mib: a larger model is stepped and sent in parts of about this size, each on its way while the next is
-            stepped; when not given, 25 for a model on a GPU, and 4 elsewhere, where a step takes longer.
+            stepped; when not given, 4 for a model on the CPUs of several nodes, where steps and messages take long, and
+            25 elsewhere.
         seed: of random graphs and random partners, the same on all ranks.
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
         rescue: a folder where every rank saves its state when a neighbour is lost, or when SIGTERM ends the process.
@@ -121,12 +122,13 @@ def decentralize(
         case ParameterServer():
             return Served(model, optimizer, **settings)
         case _:
-            parts_mib = _bucket_mib(model) if bucket_mib is None else bucket_mib
+            parts_mib = _bucket_mib(model, world) if bucket_mib is None else bucket_mib
             return Decentralized(model, optimizer, bucket_mib=parts_mib, **settings)
 
 
-def _bucket_mib(model: nn.Module) -> float:
-    return 25.0 if any(parameter.is_cuda for parameter in model.parameters()) else 4.0
+def _bucket_mib(model: nn.Module, world: World) -> float:
+    is_on_cpu = all(parameter.is_cpu for parameter in model.parameters())
+    return 4.0 if is_on_cpu and world.local_size != world.size else 25.0
 
 
 def _check_model(model: nn.Module) -> None:
