@@ -9,13 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gossamer.algorithms import Algorithm
 from gossamer.clock import Event
-from gossamer.topologies import Schedule
 
-from ._engine import Loss
 from .stacked import MakeOptimizer, StackedEngine
-from .stacked_gradient import StackedGradient
 
 Ticket = tuple[int, int]
 """Which batch a worker takes: how many were taken before it by all workers, and by itself."""
@@ -35,35 +31,9 @@ class VirtualEngine(StackedEngine):
 
     is_asynchronous = True
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: MakeOptimizer,
-        *,
-        num_replicas: int,
-        algorithm: Algorithm,
-        events: Iterator[Event],
-        schedule: Schedule,
-        loss: Loss,
-        device: torch.device | str = "cpu",
-        compute: torch.dtype | None = None,
-        compiled: bool = False,
-        one_by_one: bool = False,
-        gradient: StackedGradient | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            optimizer,
-            num_replicas=num_replicas,
-            algorithm=algorithm,
-            schedule=schedule,
-            loss=loss,
-            device=device,
-            compute=compute,
-            compiled=compiled,
-            one_by_one=one_by_one,
-            gradient=gradient,
-        )
+    def __init__(self, model: nn.Module, optimizer: MakeOptimizer, *, events: Iterator[Event], **settings: Any) -> None:
+        """`events` beside what every stacked engine takes."""
+        super().__init__(model, optimizer, **settings)
         self.detach()  # no step is common to all replicas, and the events say who mixes
         self._events = events
         self._num_events = 0
@@ -77,12 +47,12 @@ class VirtualEngine(StackedEngine):
         """The parameters that each worker computes with, `[N, P]` for each dtype."""
         self._pending = [torch.zeros_like(flat) for flat in self._read]
         """The gradients there, of those workers that are in `_computed`."""
-        self._losses = torch.zeros(num_replicas, device=device)
+        self._losses = torch.zeros(self.num_replicas, device=self._read[0].device)
         self._computed: set[int] = set()
-        self._tickets: list[Ticket] = [(0, 0)] * num_replicas
+        self._tickets: list[Ticket] = [(0, 0)] * self.num_replicas
         self._num_read = 0
-        self._num_read_by = [0] * num_replicas
-        self._computing = torch.zeros(num_replicas, dtype=torch.bool, device=device)
+        self._num_read_by = [0] * self.num_replicas
+        self._computing = torch.zeros(self.num_replicas, dtype=torch.bool, device=self._read[0].device)
         """Whose gradients the call under way is for; layers write their statistics for these alone."""
         self.optimizer = self._make_optimizer(optimizer)
         self._model_bytes = sum(flat[0].numel() * flat.element_size() for flat in self._read)
