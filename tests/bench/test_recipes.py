@@ -26,7 +26,7 @@ CIFAR = Dataset(  # its size and classes; recipes are looked at here, not traine
 
 @pytest.fixture
 def tasks_with_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("resnet20", "densenet100", "lstm"):
+    for name in ("resnet20", "densenet100", "lstm", "vgg16"):
         stand_in = dataclasses.replace(
             TASKS["digits"], name=name, load=lambda data: CIFAR, lr=0.25, lr_batch=128, lr_rule="sqrt"
         )
@@ -95,17 +95,33 @@ def test_ada_schedules_end_where_they_say() -> None:
     assert starts == [95] * 5 + [32, 32]
 
 
+@pytest.mark.usefixtures("tasks_with_data")
+def test_adpsgd_accuracy_has_all_methods_and_asynchronous_ones_also_with_a_slow_worker() -> None:
+    made = RECIPES["adpsgd-accuracy"].make()
+    assert [(e.task, e.batch_size) for e in made] == [("resnet20", 32)] * 5 + [("vgg16", 128)] * 5
+    assert [(e.algorithm, e.slow, labels(e)) for e in made[:5]] == [
+        ("ad-psgd", "", ["all-reduce", "bipartite-exponential"]),
+        ("ad-psgd", "15=10", ["bipartite-exponential"]),
+        ("d-psgd", "", ["ring"]),
+        ("parameter-server", "", ["parameter-server"]),
+        ("parameter-server", "15=10", ["parameter-server"]),
+    ]
+    assert made[0].runs()[0].compute_s == pytest.approx(18.04 / 1563)
+    (faster, *_) = RECIPES["adpsgd-accuracy"].make(task="vgg16", gbit_per_s=100.0)
+    assert (faster.task, faster.gbit_per_s) == ("vgg16", 100.0)
+
+
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_a_miniature_compares_the_same_graphs_on_the_digits(name: str, request: pytest.FixtureRequest) -> None:
-    (small,) = RECIPES[name].make(miniature=True)
+    miniature = RECIPES[name].make(miniature=True)
     request.getfixturevalue("tasks_with_data")
-    large = RECIPES[name].make()[0]
-    assert small.task == "digits"
-    assert 12 <= min(small.sizes) <= max(small.sizes) <= 16
-    assert [label.split(":")[0] for label in labels(small)] == [label.split(":")[0] for label in labels(large)]
-    assert small.lr_rules == large.lr_rules
-    assert (len(small.sizes) > 1) == (len(large.sizes) > 1)
-    assert sum(run.num_steps for run in small.runs()) < 2500, "under a minute on a laptop"
+    for small, large in zip(miniature, RECIPES[name].make(), strict=False):  # the first task's, where there are several
+        assert small.task == "digits"
+        assert 12 <= min(small.sizes) <= max(small.sizes) <= 16
+        assert [label.split(":")[0] for label in labels(small)] == [label.split(":")[0] for label in labels(large)]
+        assert (small.algorithm, small.slow, small.lr_rules) == (large.algorithm, large.slow, large.lr_rules)
+        assert (len(small.sizes) > 1) == (len(large.sizes) > 1)
+    assert sum(run.num_steps for small in miniature for run in small.runs()) < 2500, "under a minute on a laptop"
 
 
 def test_a_recipe_from_the_command_line(tmp_path: Path) -> None:

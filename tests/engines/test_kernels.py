@@ -27,6 +27,7 @@ from gossamer.engines.kernels.conv import correlate, weight_gradient
         (2, 3, 12, 20, 6, 1, 2),
         (1, 2, 20, 12, 5, 3, 1),
         (1, 2, 8, 130, 7, 3, 2),
+        (2, 2, 32, 64, 4, 3, 1),  # channels in whole blocks
     ],
 )
 def test_convolutions(n: int, batch: int, num_c: int, num_q: int, size: int, kernel: int, stride: int) -> None:
@@ -160,4 +161,4 @@ def test_a_tile_reads_a_row_about_once() -> None:
         places = places_around(topologies.build(graph, 1008)(0))
         assert places is not None
         _, read[graph] = mix_tiles.best_tile(*places)
-    assert read == pytest.approx({"ring": 1088 / 1008, "torus": 2.0, "exponential": 8.0})
+    assert read == pytest.approx({"ring": 18 / 16, "torus": 1960 / 1008, "exponential": 8.0})

@@ -46,6 +46,17 @@ KERNELS: dict[str, tuple[str, str, dict[str, str], dict[str, Any]]] = {
         {"EVEN_C": 8, "EVEN_Q": 8, "PIXELS": 64, "PARTS": 128, "BLOCK_Q": 64},
     ),
 }
+IMAGES = {"N": 96, "C": 64, "Q": 64, "H": 8, "W": 8, "H_OUT": 8, "W_OUT": 8, "K": 3, "STRIDE": 1, "PADDING": 1}
+IMAGES |= {"NUM_PIXELS": 2048, "PIXELS": 128, "PARTS": 64, "BLOCK_Q": 64}
+for turned in (0, 1):
+    constants = {**IMAGES, "SPREAD": 1, "TURNED": turned}
+    KERNELS[f"conv-{turned}"] = ("conv", "_correlate", {"x": "*bf16", "w": "*bf16", "y": "*bf16"}, constants)
+KERNELS["conv_dw"] = (
+    "conv",
+    "_weight_gradient",
+    {"x": "*bf16", "dy": "*bf16", "dw": "*bf16"},
+    {**IMAGES, "SHARE": 2048},
+)
 COMPILE = r"""
 import importlib, json, re, sys
 import triton
@@ -91,7 +102,7 @@ def test_a_window_slides_by_eight_rows_at_a_time(instructions: dict[str, list[st
     assert all("v4" in name for name in found)
 
 
-@pytest.mark.parametrize("kernel", ["product", "product_dw"])
+@pytest.mark.parametrize("kernel", ["product", "product_dw", "conv-0", "conv-1", "conv_dw"])
 def test_a_product_multiplies_on_tensor_cores_what_is_copied_meanwhile(
     kernel: str, instructions: dict[str, list[str]]
 ) -> None:

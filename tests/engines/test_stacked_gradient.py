@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from gossamer.algorithms import DPSGD
 from gossamer.engines import CannotStack, OutOfMemory, StackedEngine
+from gossamer.engines.stacked_gradient import Layout
 from gossamer.engines.stacked_mix import neighbour_table, places_around
 from gossamer.topologies import build
 from problems import network, network_batch, network_loss
@@ -196,3 +197,17 @@ def test_traced_is_the_same_training() -> None:
         torch.manual_seed(1)  # dropout
         results.append(trained(engine_of(model, compiled=compiled)))
     assert_same(*results)
+
+
+def test_filters_lie_as_kernels_read_them_and_are_seen_as_the_model_has_them() -> None:
+    parameters = {"conv": torch.randn(5, 3, 2, 4), "bias": torch.randn(5), "out": torch.randn(7, 6)}
+    layout = Layout(tuple(parameters), tuple(p.shape for p in parameters.values()))
+    flat = layout.flatten(parameters)
+    assert torch.equal(flat[:120].view(2, 4, 3, 5), parameters["conv"].permute(2, 3, 1, 0))
+    stacked = flat.expand(2, -1).clone()
+    views = layout.views(stacked)
+    for name, parameter in parameters.items():
+        assert torch.equal(views[name], torch.stack([parameter, parameter]))
+    views["conv"].zero_()
+    assert not stacked[:, layout.spans["conv"]].any(), "a view, not a copy"
+    assert stacked[:, 120:].all()

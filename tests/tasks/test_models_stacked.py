@@ -60,7 +60,7 @@ def test_in_bfloat16_gradients_are_those_of_separate_models_and_near_the_exact_o
     assert stacked.dtype == torch.float32
     apart, rounding = (1 - torch.cosine_similarity(a, b, dim=1) for a, b in ((stacked, alone), (alone, exact.flats[0])))
     assert (apart < 1e-3 + rounding / 2).all(), "processors round sums in other orders, but no further than this"
-    assert torch.cosine_similarity(stacked, exact.flats[0], dim=1).min() > 0.9
+    assert torch.cosine_similarity(stacked, exact.flats[0], dim=1).min() > 0.85
     assert all(buffer.dtype != torch.bfloat16 for buffer in exact.buffers.values())
 
 

@@ -142,6 +142,7 @@ def _title(results: Results) -> str:
         f"{_listed(experiment.sizes)} workers",
         experiment.algorithm,
         *([f"learning rate scaled by {_listed(rules)}"] if len(rules) > 1 else []),
+        *([f"slowed {experiment.slow.replace('=', ' by ')}"] if experiment.slow else []),
         *([f"shards of Dirichlet({experiment.alpha:g}) classes"] if experiment.alpha is not None else []),
         f"{runs[0].epochs} epoch{'s' * (runs[0].epochs > 1)}",
         f"{experiment.seeds} seed{'s' * (experiment.seeds > 1)}",

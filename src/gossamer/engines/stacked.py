@@ -68,7 +68,7 @@ class StackedEngine(AroundStep):
         for dtype in dict.fromkeys(p.dtype for p in trained.values()):
             group = {name: p for name, p in trained.items() if p.dtype == dtype}
             layouts.append(Layout(tuple(group), tuple(p.shape for p in group.values())))
-            flat = _stack(torch.cat([p.detach().flatten() for p in group.values()]), num_replicas)
+            flat = _stack(layouts[-1].flatten({name: p.detach() for name, p in group.items()}), num_replicas)
             replicas.append(FlatReplica({f"all {dtype}": nn.Parameter(flat)}, (num_replicas,), layouts[-1].spans))
         self._flats = [parameter for replica in replicas for parameter in replica.parameters.values()]
         stepper = optimizer(self._flats)

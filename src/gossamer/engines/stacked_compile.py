@@ -123,6 +123,18 @@ class _Forms:
                 self._forms[w] = _contiguous(self._graph, turned)
         return self._forms[w]
 
+    def filters(self, w: Node, n: int) -> Node:
+        """Weights `[N·Q, C, K, K]` as `[N, K, K, C, Q]`."""
+        if w not in self._forms:
+            filters, num_c, kernel, _ = w.meta["val"].shape
+            with self._graph.inserting_after(w):
+                split = _call(self._graph, aten.reshape.default, (w, [n, filters // n, num_c, kernel, kernel]))
+            with self._graph.inserting_after(split):
+                turned = _call(self._graph, aten.permute.default, (split, [0, 3, 4, 2, 1]))
+            with self._graph.inserting_after(turned):
+                self._forms[w] = _contiguous(self._graph, turned)
+        return self._forms[w]
+
 
 def _replace_forward(
     graph: Graph,
@@ -142,8 +154,7 @@ def _replace_forward(
         if _is_product(w, stride, padding):
             y = _call(graph, ours.stacked_product.default, (images, forms.matrices(w, n), True))
         else:
-            filters = _call(graph, aten.permute.default, (_by_replica(graph, w, n), [0, 3, 4, 2, 1]))
-            arguments = (images, _contiguous(graph, filters), stride, 1, padding, height, width)
+            arguments = (images, forms.filters(w, n), stride, 1, padding, height, width, False)
             y = _call(graph, ours.stacked_conv.default, arguments)
         result = _call(graph, aten.permute.default, (y, [0, 3, 1, 2]))
         if bias is not None:
@@ -177,9 +188,7 @@ def _replace_backward(
                     dw = _call(graph, ours.stacked_product_dw.default, (images, slopes, n))
                     new = _call(graph, aten.reshape.default, (dw, list(w.meta["val"].shape)))
                 case 0:  # slopes correlated with the weights turned around
-                    turned = _call(graph, torch.ops.prims.rev.default, (_by_replica(graph, w, n), [3, 4]))
-                    filters = _contiguous(graph, _call(graph, aten.permute.default, (turned, [0, 3, 4, 1, 2])))
-                    arguments = (slopes, filters, 1, stride, kernel - 1 - padding, height, width)
+                    arguments = (slopes, forms.filters(w, n), 1, stride, kernel - 1 - padding, height, width, True)
                     dx = _call(graph, ours.stacked_conv.default, arguments)
                     new = _call(graph, aten.permute.default, (dx, [0, 3, 1, 2]))
                 case 1:
@@ -197,12 +206,6 @@ def _replace_backward(
 def _is_product(w: Node, stride: int, padding: int) -> bool:
     """Whether the convolution is a product of matrices, pixel by pixel."""
     return bool(w.meta["val"].shape[2] == stride == 1 and padding == 0)
-
-
-def _by_replica(graph: Graph, w: Node, n: int) -> Node:
-    """Weights `[N·Q, C, K, K]` as `[N, Q, C, K, K]`."""
-    filters, num_c, kernel, _ = w.meta["val"].shape
-    return _call(graph, aten.reshape.default, (w, [n, filters // n, num_c, kernel, kernel]))
 
 
 def _contiguous(graph: Graph, node: Node) -> Node:

@@ -18,13 +18,17 @@ _LAYOUT = (torch.Tag.needs_contiguous_strides,)
 
 
 @torch.library.custom_op("gossamer::stacked_conv", mutates_args=(), tags=_LAYOUT)
-def stacked_conv(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, height: int, width: int) -> Tensor:
+def stacked_conv(
+    x: Tensor, w: Tensor, stride: int, spread: int, padding: int, height: int, width: int, turned: bool
+) -> Tensor:
     """Images `[B, height, width, N·Q]`: each replica's, with `spread - 1` zeros put between the pixels and `padding`
-    around them, correlated with its weights."""
+    around them, correlated with its weights. These may be `turned`: from the last pixel to the first, Q for C."""
     if x.is_cuda:
         from .kernels.conv import correlate
 
-        return correlate(x, w, stride, spread, padding, height, width)
+        return correlate(x, w, stride, spread, padding, height, width, turned)
+    if turned:
+        w = w.flip(1, 2).transpose(3, 4)
     n, kernel, _, num_c, num_q = w.shape
     images = x.permute(0, 3, 1, 2)
     wide = images.new_zeros(*images.shape[:2], height * stride + kernel, width * stride + kernel)
@@ -37,8 +41,8 @@ def stacked_conv(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, h
 
 
 @stacked_conv.register_fake
-def _(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, height: int, width: int) -> Tensor:
-    return x.new_empty(x.shape[0], height, width, w.shape[0] * w.shape[4])
+def _(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, height: int, width: int, turned: bool) -> Tensor:
+    return x.new_empty(x.shape[0], height, width, w.shape[0] * w.shape[3 if turned else 4])
 
 
 @torch.library.custom_op("gossamer::stacked_conv_dw", mutates_args=(), tags=_LAYOUT)

@@ -24,7 +24,11 @@ _TUNED_UP_TO = 150
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the parameters of one dtype lie in a flat buffer `[..., P]`."""
+    """Where the parameters of one dtype lie in a flat buffer `[..., P]`.
+
+    The filters `[Q, C, K, K]` of a convolution lie there as `[K, K, C, Q]`, which is how kernels read and write them:
+    turning them around at every step would cost a large model a quarter of its time.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
@@ -38,8 +42,23 @@ class Layout:
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Every parameter, as a view `[..., *shape]` of the buffer."""
         parts = torch.split(flat, [prod(shape) for shape in self.shapes], -1)  # its gradient is one concatenation
-        shaped = (part.view(*flat.shape[:-1], *shape) for part, shape in zip(parts, self.shapes, strict=True))
-        return dict(zip(self.names, shaped, strict=True))
+        return {n: _view(part, shape) for n, part, shape in zip(self.names, parts, self.shapes, strict=True)}
+
+    def flatten(self, parameters: Named) -> Tensor:
+        """The buffer `[P]` for parameters of one replica."""
+        return torch.cat([_turned(parameters[name]).flatten() for name in self.names])
+
+
+def _turned(parameter: Tensor) -> Tensor:
+    return parameter.permute(2, 3, 1, 0) if parameter.ndim == 4 else parameter
+
+
+def _view(part: Tensor, shape: torch.Size) -> Tensor:
+    lead = part.shape[:-1]
+    if len(shape) != 4:
+        return part.view(*lead, *shape)
+    q, c, *sides = shape
+    return part.view(*lead, *sides, c, q).movedim((-1, -2), (-4, -3))
 
 
 class Gradient(NamedTuple):
@@ -146,7 +165,7 @@ class StackedGradient:
     ) -> tuple[list[Tensor], tuple[Tensor, dict[str, Tensor]]]:
         """Flat gradients, and what `_loss_of_one` gives."""
         found, rest = self._slopes(trained, frozen, buffers, inputs, targets)
-        return [torch.cat([found[name].flatten() for name in layout.names]) for layout in self.layouts], rest
+        return [layout.flatten(found) for layout in self.layouts], rest
 
     def _loss_of_one(
         self, trained: Named, frozen: Named, buffers: Named, inputs: Tensor, targets: Tensor

@@ -8,6 +8,7 @@ from ._timetable import Times, TimeTable, print_times
 from .ada_96 import ada_96
 from .ada_1008 import ada_1008
 from .ada_schedules import ada_schedules
+from .adpsgd_accuracy import adpsgd_accuracy
 from .lr_rules import lr_rules
 from .scale import scale
 from .straggler import straggler
@@ -26,6 +27,10 @@ RECIPES: dict[str, Recipe] = {
     ),
     "ada-schedules": Recipe(
         make=ada_schedules, summary="how fast and how far Ada may thin out: accuracy against bytes at 96 workers"
+    ),
+    "adpsgd-accuracy": Recipe(
+        make=adpsgd_accuracy,
+        summary="what asynchrony costs: AD-PSGD, all-reduce, D-PSGD, a parameter server; resnet20, vgg16; 16 workers",
     ),
 }
 """Names on the command line. A new recipe is one file and one entry here."""
@@ -47,6 +52,7 @@ __all__ = [
     "ada_96",
     "ada_1008",
     "ada_schedules",
+    "adpsgd_accuracy",
     "lr_rules",
     "print_times",
     "scale",

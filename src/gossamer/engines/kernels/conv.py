@@ -9,6 +9,8 @@ does such a convolution with N groups well for some shapes and a hundred times s
 numbers, sums in float32, in an order that depends on the shapes alone: it repeats bit by bit.
 """
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -19,49 +21,62 @@ from .launch import MANY_PROGRAMS, block, launch
 
 @triton.jit
 def _patches(
-    x, n, pixel, k, inside,
+    x, n, pixel, start, is_pixel,
     N: tl.constexpr, C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
-    K: tl.constexpr, STRIDE: tl.constexpr, SPREAD: tl.constexpr, PADDING: tl.constexpr,
+    K: tl.constexpr, STRIDE: tl.constexpr, SPREAD: tl.constexpr, PADDING: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Numbers `k` of the patches of output pixels `pixel`, where `inside`; SPREAD - 1 zeros stand between the pixels of
+    """PARTS numbers from `start` of the patches of output pixels `pixel`; SPREAD - 1 zeros stand between the pixels of
     x, PADDING around them."""
     b = pixel // (H_OUT * W_OUT)
-    row = (pixel // W_OUT % H_OUT * STRIDE - PADDING)[:, None] + (k // C // K)[None, :]
-    column = (pixel % W_OUT * STRIDE - PADDING)[:, None] + (k // C % K)[None, :]
-    there = inside & (row >= 0) & (row < H * SPREAD) & (column >= 0) & (column < W * SPREAD)
+    row = pixel // W_OUT % H_OUT * STRIDE - PADDING
+    column = pixel % W_OUT * STRIDE - PADDING
+    part = tl.arange(0, PARTS)
+    if C % PARTS == 0:  # all of one pixel of x: where that lies is to be found once, not for every number
+        row = (row + start // C // K)[:, None]
+        column = (column + start // C % K)[:, None]
+        channel = tl.multiple_of(start % C, PARTS) + part
+        there = is_pixel[:, None]
+    else:
+        row = row[:, None] + ((start + part) // C // K)[None, :]
+        column = column[:, None] + ((start + part) // C % K)[None, :]
+        channel = (start + part) % C
+        there = is_pixel[:, None] & (start + part < K * K * C)[None, :]
+    there = there & (row >= 0) & (row < H * SPREAD) & (column >= 0) & (column < W * SPREAD)
     if SPREAD > 1:
         there = there & (row % SPREAD == 0) & (column % SPREAD == 0)
         row = row // SPREAD
         column = column // SPREAD
     at = ((b * H)[:, None] + row) * W + column
-    return tl.load(x + (at * (N * C) + (n * C + k % C)[None, :]), mask=there, other=0.0)
+    return tl.load(x + (at * (N * C) + (n * C + channel)[None, :]), mask=there, other=0.0)
 
 
 @triton.jit
 def _correlate(
     x, w, y, NUM_PIXELS: tl.constexpr, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr,
-    H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
-    K: tl.constexpr, STRIDE: tl.constexpr, SPREAD: tl.constexpr, PADDING: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr, K: tl.constexpr,
+    STRIDE: tl.constexpr, SPREAD: tl.constexpr, PADDING: tl.constexpr, TURNED: tl.constexpr,
     PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
-    """y [B, H_OUT, W_OUT, N·Q] from x [B, H, W, N·C] and w [N, K, K, C, Q]."""
+    """y [B, H_OUT, W_OUT, N·Q] from x [B, H, W, N·C] and w [N, K, K, C, Q], or if TURNED [N, K, K, Q, C] from its last
+    pixel to its first."""
     n = tl.program_id(0)
     pixel = tl.program_id(1) * PIXELS + tl.arange(0, PIXELS)
     q = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    is_pixel = (pixel < NUM_PIXELS)[:, None]
+    is_pixel = pixel < NUM_PIXELS
+    is_q = (q < Q)[None, :]
     size: tl.constexpr = K * K * C
     total = tl.zeros([PIXELS, BLOCK_Q], tl.float32)
     for start in range(0, size, PARTS):
+        values = _patches(x, n, pixel, start, is_pixel, N, C, H, W, H_OUT, W_OUT, K, STRIDE, SPREAD, PADDING, PARTS)
         k = start + tl.arange(0, PARTS)
-        values = _patches(
-            x, n, pixel, k, is_pixel & (k < size)[None, :], N, C, H, W, H_OUT, W_OUT, K, STRIDE, SPREAD, PADDING
-        )
-        weights = tl.load(
-            w + n * (size * Q) + k[:, None] * Q + q[None, :], mask=(k < size)[:, None] & (q < Q)[None, :], other=0.0
-        )
+        if TURNED:
+            at = ((K * K - 1 - k // C) * (C * Q) + k % C)[:, None] + q[None, :] * C
+        else:
+            at = k[:, None] * Q + q[None, :]
+        weights = tl.load(w + n * (size * Q) + at, mask=(k < size)[:, None] & is_q, other=0.0)
         total = tl.dot(values, weights, total)
     at = y + pixel[:, None] * (N * Q) + (n * Q + q)[None, :]
-    tl.store(at, total.to(y.dtype.element_ty), mask=is_pixel & (q < Q)[None, :])
+    tl.store(at, total.to(y.dtype.element_ty), mask=is_pixel[:, None] & is_q)
 
 
 @triton.jit
@@ -76,49 +91,84 @@ def _weight_gradient(
     split = tl.program_id(1)
     size: tl.constexpr = K * K * C
     blocks_k: tl.constexpr = (size + PARTS - 1) // PARTS
-    k = tl.program_id(2) % blocks_k * PARTS + tl.arange(0, PARTS)
+    first = tl.program_id(2) % blocks_k * PARTS
     q = tl.program_id(2) // blocks_k * BLOCK_Q + tl.arange(0, BLOCK_Q)
-    is_part = (k < size)[None, :]
     is_q = (q < Q)[None, :]
     total = tl.zeros([PARTS, BLOCK_Q], tl.float32)
     for start in range(0, SHARE, PIXELS):
         pixel = split * SHARE + start + tl.arange(0, PIXELS)
-        is_pixel = (pixel < NUM_PIXELS)[:, None]
-        values = _patches(x, n, pixel, k, is_pixel & is_part, N, C, H, W, H_OUT, W_OUT, K, STRIDE, 1, PADDING)
-        slope = tl.load(dy + pixel[:, None] * (N * Q) + (n * Q + q)[None, :], mask=is_pixel & is_q, other=0.0)
+        is_pixel = pixel < NUM_PIXELS
+        values = _patches(x, n, pixel, first, is_pixel, N, C, H, W, H_OUT, W_OUT, K, STRIDE, 1, PADDING, PARTS)
+        slope = tl.load(dy + pixel[:, None] * (N * Q) + (n * Q + q)[None, :], mask=is_pixel[:, None] & is_q, other=0.0)
         total = tl.dot(tl.trans(values), slope, total)
+    k = first + tl.arange(0, PARTS)
     at = dw + (split * N + n) * (size * Q) + k[:, None] * Q + q[None, :]
     tl.store(at, total.to(dw.dtype.element_ty), mask=(k < size)[:, None] & is_q)
 
 
-def correlate(x: Tensor, w: Tensor, stride: int, spread: int, padding: int, height: int, width: int) -> Tensor:
-    """[B, height, width, N·Q] from x [B, H, W, N·C] and w [N, K, K, C, Q], both contiguous."""
+class Tile(NamedTuple):
+    """What a program of a kernel does at a time."""
+
+    pixels: int
+    parts: int
+    """Numbers of a patch."""
+    q: int
+    num_warps: int
+    num_stages: int = 3
+
+
+def correlate(
+    x: Tensor,
+    w: Tensor,
+    stride: int,
+    spread: int,
+    padding: int,
+    height: int,
+    width: int,
+    turned: bool,
+    tile: Tile | None = None,
+) -> Tensor:
+    """[B, height, width, N·Q] from x [B, H, W, N·C] and w [N, K, K, C, Q], or [N, K, K, Q, C] to be `turned`."""
     n, kernel, _, num_c, num_q = w.shape
+    if turned:
+        num_c, num_q = num_q, num_c
     y = x.new_empty(len(x), height, width, n * num_q)
-    block_q = block(num_q, 128)
-    pixels = 256 if num_c % 8 == 0 and block_q <= 64 else 128  # as many as fit: measured on an H200
     num_pixels = len(x) * height * width
+    if tile is None:
+        tile = tile_for_images(num_pixels, num_c, num_q, kernel)
     launch(
         _correlate,
-        (n, triton.cdiv(num_pixels, pixels), triton.cdiv(num_q, block_q)),
+        (n, triton.cdiv(num_pixels, tile.pixels), triton.cdiv(num_q, tile.q)),
         (x, w, y),
         (num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], height, width,
-         kernel, stride, spread, padding, pixels, block(kernel**2 * num_c, 32), block_q),
-        num_warps=4 if block_q <= 64 else 8,
-        num_stages=3,
+         kernel, stride, spread, padding, int(turned), *tile[:3]),
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
     )  # fmt: skip
     return y
 
 
-def weight_gradient(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, padding: int) -> Tensor:
+def tile_for_images(num_pixels: int, num_c: int, num_q: int, kernel: int) -> Tile:
+    """As measured on an H200: `benchmarks/conv_tiles.py`."""
+    q = block(num_q, 128)
+    if q < 128:
+        return Tile(256 if num_c % 8 == 0 else 128, block(kernel**2 * num_c, 32), q, num_warps=4)
+    pixels = 256 if num_c >= 256 and num_pixels >= 256 else 128
+    return Tile(pixels, block(kernel**2 * num_c, 64), q, num_warps=8 if pixels == 256 else 4)
+
+
+def weight_gradient(
+    x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, padding: int, tile: Tile | None = None
+) -> Tensor:
     """[N, K, K, C, Q] from x [B, H, W, N·C] and dy [B, H', W', N·Q], both contiguous."""
     num_c, num_q = x.shape[3] // n, dy.shape[3] // n
-    block_q, parts, pixels = block(num_q, 128), block(kernel**2 * num_c, 128), 64
-    blocks = triton.cdiv(kernel**2 * num_c, parts) * triton.cdiv(num_q, block_q)
+    if tile is None:
+        tile = tile_for_weights(num_c, num_q, kernel)
+    blocks = triton.cdiv(kernel**2 * num_c, tile.parts) * triton.cdiv(num_q, tile.q)
     num_pixels = len(dy) * dy.shape[1] * dy.shape[2]
-    tiles = triton.cdiv(num_pixels, pixels)
+    tiles = triton.cdiv(num_pixels, tile.pixels)
     splits = max(min(MANY_PROGRAMS // (blocks * n), tiles // 8), 1)
-    share = triton.cdiv(tiles, splits) * pixels
+    share = triton.cdiv(tiles, splits) * tile.pixels
     dtype = x.dtype if splits == 1 else torch.float32
     dw = torch.empty((splits, n, kernel, kernel, num_c, num_q), device=x.device, dtype=dtype)
     launch(
@@ -126,8 +176,14 @@ def weight_gradient(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, pad
         (n, splits, blocks),
         (x, dy, dw),
         (num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], dy.shape[1], dy.shape[2],
-         kernel, stride, padding, share, pixels, parts, block_q),
-        num_warps=4 if block_q <= 64 else 8,
-        num_stages=3,
+         kernel, stride, padding, share, *tile[:3]),
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
     )  # fmt: skip
     return dw[0] if splits == 1 else dw.sum(0).to(x.dtype)
+
+
+def tile_for_weights(num_c: int, num_q: int, kernel: int) -> Tile:
+    """As measured on an H200: `benchmarks/conv_tiles.py`."""
+    q = block(num_q, 128)
+    return Tile(32 if 64 <= num_c < 512 else 64, block(kernel**2 * num_c, 128), q, num_warps=4)

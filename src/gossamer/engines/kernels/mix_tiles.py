@@ -19,12 +19,14 @@ Offsets = tuple[tuple[int, int], ...]
 
 _AT_ONCE_BYTES = 16
 """The most that a thread loads at once."""
-_TILES = ((1, 32), (1, 16), (1, 8), (4, 4))
+_TILES = ((1, 16), (1, 8), (4, 8), (4, 4))
 MOST_SOURCES = 64
-"""Rows that a program can hold: two columns of each lie in the registers of a thread."""
-_NEAR, _FAR = 256, 16
+"""Rows that a program can hold."""
+_NEAR, _FAR = 1024, 4
 """How many blocks of columns to take together. Many: memory is read in long runs; but a row that is needed again a
 line of the grid later must still be in the cache by then."""
+_WIDE_UP_TO = 56
+"""Sources of which the registers of a thread hold four columns each, and not two."""
 
 
 @triton.constexpr_function
@@ -96,7 +98,7 @@ class Tile(NamedTuple):
     b: int
     together: int
     """Blocks of columns that go through all tiles before the next do."""
-    columns: int = 256
+    columns: int = 512
     num_warps: int = 4
 
 
@@ -113,7 +115,8 @@ def best_tile(shape: tuple[int, int], offsets: Offsets) -> tuple[Tile | None, fl
         sources = num_sources(offsets, a, b)
         read = sources * -(-shape[0] // a) * -(-shape[1] // b) / prod(shape)
         if sources <= MOST_SOURCES and read < fewest:
-            best, fewest = Tile(a, b, _FAR if furthest > 32 else _NEAR), read
+            columns = 512 if sources <= _WIDE_UP_TO else 256
+            best, fewest = Tile(a, b, _FAR if furthest > 8 else _NEAR, columns), read
     return best, fewest
 
 
