@@ -24,7 +24,7 @@ from gossamer.bench.joined import read_finished
 from gossamer.bench.ranks import rank_analyses
 
 Row = dict[str, Any]
-SETTINGS = ("task", "workers", "batch_size", "lr_rule", "lr", "algorithm", "alpha", "data_digest")
+SETTINGS = ("task", "workers", "batch_size", "lr_rule", "lr", "algorithm", "alpha", "slow", "gbit_per_s", "data_digest")
 
 
 def main() -> None:

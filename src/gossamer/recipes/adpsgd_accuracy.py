@@ -46,8 +46,10 @@ def adpsgd_accuracy(
 
     AD-PSGD and the parameter server are trained twice: with equal workers, and with one that is 10 times slower. What
     a gradient takes is published of one learner; links of 10 Gbit/s, unless `gbit_per_s` says otherwise, are ours. On
-    these VGG's 60 MB take longer than its gradient, and workers average less than once a gradient. Published accuracies: all-reduce 90.72 %, D-PSGD 90.81 %, AD-PSGD
-    91.02 % for ResNet-20 after 164 epochs; 84.04 %, 84.48 % and 88.58 % for a VGG of this size after 100.
+    these VGG's 60 MB take longer than its gradient, and workers average less than once a gradient.
+
+    Published accuracies: all-reduce 90.72 %, D-PSGD 90.81 %, AD-PSGD 91.02 % for ResNet-20 after 164 epochs; 84.04 %,
+    84.48 % and 88.58 % for a VGG of this size after 100.
 
     Reference: Lian et al., Asynchronous decentralized parallel stochastic gradient descent, ICML 2018,
     arXiv 1710.06952.
