@@ -13,7 +13,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from gossamer.engines.stacked_compile import replace_convolutions
+from gossamer.engines.stacked_compile import replace_convolutions, turn_concatenations
 from gossamer.engines.stacked_conv import (
     compile_ahead,
     stacked_conv,
@@ -113,6 +113,25 @@ def test_an_image_is_laid_out_anew_once() -> None:
     first, second, strided, pointwise = (node.args[0] for node in convolutions[:4])
     assert strided is pointwise
     assert len({first, second, strided}) == 3
+
+
+def test_images_are_joined_with_channels_innermost() -> None:
+    """Those that a model joins by channel; what it joins otherwise stays."""
+    torch.manual_seed(0)
+    first, second = torch.randn(3, 2, 4, 5, 6), torch.randn(3, 2, 7, 5, 6)
+
+    def join(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.cat([a, b], 1), torch.cat([a, a], -1)
+
+    graph = make_fx(vmap(join), tracing_mode="fake")(first, second)
+    expected = graph(first, second)
+    turn_concatenations(graph.graph, lambda images: True)
+    graph.graph.lint()
+    graph.recompile()
+    by_channel, by_column = graph(first, second)
+    torch.testing.assert_close((by_channel, by_column), expected)
+    assert by_channel.permute(1, 3, 4, 0, 2).is_contiguous()
+    assert by_column.is_contiguous()
 
 
 def test_only_what_is_wanted_is_replaced() -> None:

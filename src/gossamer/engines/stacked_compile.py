@@ -43,12 +43,34 @@ class _OurConvolutions(CustomGraphPass):
     """Replaces the grouped convolutions that `vmap` makes, and their gradients, by those of `stacked_conv`."""
 
     def __call__(self, graph: Graph) -> None:
-        replace_convolutions(graph, lambda x: x.is_cuda and x.dtype == torch.bfloat16)
+        turn_concatenations(graph, _is_for_us)
+        replace_convolutions(graph, _is_for_us)
         with suppress(Exception):  # it but saves time: what fails there fails again, and is reported, at the launch
             stacked_conv.compile_ahead(graph)
 
     def uuid(self) -> Any:
         return get_hash_for_files((__file__, stacked_conv.__file__))
+
+
+def _is_for_us(images: Tensor) -> bool:
+    return images.is_cuda and images.dtype == torch.bfloat16
+
+
+def turn_concatenations(graph: Graph, wanted: Callable[[Tensor], bool]) -> None:
+    """Concatenations of images `[N, B, C, H, W]` by channel with these innermost, as `stacked_conv` has its images.
+    The compiler would write them as they are here: whatever reads them together with images would read one of the two
+    number by number across memory."""
+    for node in list(graph.nodes):
+        if node.target is aten.cat.default and node.meta["val"].ndim == 5 and wanted(node.meta["val"]):
+            parts, *rest = node.args
+            if rest not in ([2], [-3]):
+                continue
+            with graph.inserting_before(node):
+                turned = [_call(graph, aten.permute.default, (part, [1, 3, 4, 0, 2])) for part in parts]
+                joined = _call(graph, aten.cat.default, (turned, 4))
+                back = _call(graph, aten.permute.default, (joined, [3, 0, 4, 1, 2]))
+            node.replace_all_uses_with(back)
+            graph.erase_node(node)
 
 
 def replace_convolutions(graph: Graph, wanted: Callable[[Tensor], bool]) -> None:
@@ -216,8 +238,7 @@ def _contiguous(graph: Graph, node: Node) -> Node:
 
 def _call(graph: Graph, operator: Callable[..., Any], arguments: tuple[Any, ...]) -> Node:
     node = graph.call_function(operator, arguments)
-    values = [a.meta["val"] if isinstance(a, Node) else a for a in arguments]
-    fake = next(value.fake_mode for value in values if isinstance(value, Tensor))  # type: ignore[attr-defined]
-    with fake:
+    values = torch.fx.node.map_arg(arguments, lambda argument: argument.meta["val"])
+    with next(argument.meta["val"] for argument in node.all_input_nodes).fake_mode:
         node.meta["val"] = operator(*values)
     return node

@@ -27,7 +27,8 @@ class Layout:
     """Where the parameters of one dtype lie in a flat buffer `[..., P]`.
 
     The filters `[Q, C, K, K]` of a convolution lie there as `[K, K, C, Q]`, which is how kernels read and write them:
-    turning them around at every step would cost a large model a quarter of its time.
+    turning them around at every step would cost a large model a quarter of its time. Those of one pixel lie as they
+    are.
     """
 
     names: tuple[str, ...]
@@ -50,12 +51,16 @@ class Layout:
 
 
 def _turned(parameter: Tensor) -> Tensor:
-    return parameter.permute(2, 3, 1, 0) if parameter.ndim == 4 else parameter
+    return parameter.permute(2, 3, 1, 0) if _are_filters(parameter.shape) else parameter
+
+
+def _are_filters(shape: torch.Size) -> bool:
+    return len(shape) == 4 and shape[2:].numel() > 1
 
 
 def _view(part: Tensor, shape: torch.Size) -> Tensor:
     lead = part.shape[:-1]
-    if len(shape) != 4:
+    if not _are_filters(shape):
         return part.view(*lead, *shape)
     q, c, *sides = shape
     return part.view(*lead, *sides, c, q).movedim((-1, -2), (-4, -3))
