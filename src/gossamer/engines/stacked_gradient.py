@@ -55,7 +55,7 @@ def _turned(parameter: Tensor) -> Tensor:
 
 
 def _are_filters(shape: torch.Size) -> bool:
-    return len(shape) == 4 and shape[2:].numel() > 1
+    return len(shape) == 4 and prod(shape[2:]) > 1
 
 
 def _view(part: Tensor, shape: torch.Size) -> Tensor:
