@@ -4,12 +4,20 @@ from gossamer._names import Spec, lookup
 
 from ._contract import Algorithm, Exchange, Mix, Replica
 from .ad_psgd import ADPSGD
+from .adaptive import Adaptive
 from .all_reduce import AllReduce
 from .combine_then_adapt import CombineThenAdapt
+from .d2 import D2
 from .d_psgd import DPSGD
+from .diloco import DiLoCo
+from .gradient_tracking import GradientTracking
+from .gut import GUT
 from .local_sgd import LocalSGD
+from .noloco import NoLoCo
 from .overlapped import OverlappedDPSGD
 from .parameter_server import ParameterServer
+from .qg_momentum import QGMomentum
+from .slowmo import SlowMo
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "all-reduce": AllReduce,
@@ -17,6 +25,14 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "d-psgd-cta": CombineThenAdapt,
     "d-psgd-overlapped": OverlappedDPSGD,
     "local-sgd": LocalSGD,
+    "qg-momentum": QGMomentum,
+    "gradient-tracking": GradientTracking,
+    "d2": D2,
+    "gut": GUT,
+    "adaptive": Adaptive,
+    "slowmo": SlowMo,
+    "diloco": DiLoCo,
+    "noloco": NoLoCo,
 }
 """Names on the command line. A new method is one file and one row here; the battery of tests picks it up."""
 
@@ -41,15 +57,23 @@ __all__ = [
     "ADPSGD",
     "ALGORITHMS",
     "ASYNCHRONOUS",
+    "D2",
     "DPSGD",
+    "GUT",
+    "Adaptive",
     "Algorithm",
     "AllReduce",
     "CombineThenAdapt",
+    "DiLoCo",
     "Exchange",
+    "GradientTracking",
     "LocalSGD",
     "Mix",
+    "NoLoCo",
     "OverlappedDPSGD",
     "ParameterServer",
+    "QGMomentum",
     "Replica",
+    "SlowMo",
     "build",
 ]

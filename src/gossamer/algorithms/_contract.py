@@ -6,6 +6,7 @@ others is `mix`. Everything else is elementwise over the last axis, so the same 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,6 +55,17 @@ class Replica(Protocol):
         """All gradients, `[..., P]`; writing into it changes what the optimizer sees."""
         ...
 
+    @property
+    def lr(self) -> float | Tensor:
+        """The learning rate of the optimizer; `[P]` where parameter groups have different ones."""
+        ...
+
+    @property
+    def moments(self) -> Mapping[str, Tensor]:
+        """What the optimizer keeps of every parameter, `[..., P]`, by its name there (`momentum_buffer`, `exp_avg`);
+        writing into it changes the next step. Empty before the first."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(ABC):
@@ -76,6 +88,17 @@ class Algorithm(ABC):
     @property
     def steps_together(self) -> bool:
         """Whether replicas stay equal because they take every step with the same gradient."""
+        return False
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether parts of a model may be treated one by one: not where a norm, or the largest values, of the whole
+        count."""
+        return True
+
+    @property
+    def ignores_graph(self) -> bool:
+        """Whether replicas exchange nothing but means over all of them."""
         return False
 
     @property

@@ -18,6 +18,10 @@ class AllReduce(Algorithm):
     def steps_together(self) -> bool:
         return True
 
+    @property
+    def ignores_graph(self) -> bool:
+        return True
+
     def before_step(self, replica: Replica, mix: Mix) -> None:
         replica.grads.copy_(mix.mean(replica.grads))
 

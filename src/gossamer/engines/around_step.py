@@ -58,6 +58,8 @@ class AroundStep:
             )
         self.optimizer = optimizer
         self.replicas = replicas
+        for replica in replicas:
+            replica.stepped_by(optimizer)
         self.algorithm = algorithm
         self.schedule = schedule.per_round(algorithm.mixes_every)
         self.probes: list[Probe] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from gossamer.algorithms import Exchange
 
@@ -50,6 +51,12 @@ class FlatReplica:
         self.watch()
         self._grads: Tensor | None = None
         self._grad_views: list[Tensor] = []
+        self._optimizer: Optimizer | None = None
+        self._moments: dict[str, tuple[Tensor, list[Tensor]]] = {}
+
+    def stepped_by(self, optimizer: Optimizer) -> None:
+        """From here on `lr` and `moments` are those of this optimizer."""
+        self._optimizer = optimizer
 
     @property
     def grads(self) -> Tensor:
@@ -73,6 +80,50 @@ class FlatReplica:
             if parameter.requires_grad:  # a frozen one must not decay
                 parameter.grad = view
         return self._grads
+
+    @property
+    def lr(self) -> float | Tensor:
+        """The learning rate of the optimizer; `[P]` where parameter groups have different ones."""
+        assert self._optimizer is not None
+        groups = self._optimizer.param_groups
+        rates = {id(parameter): float(group["lr"]) for group in groups for parameter in group["params"]}
+        mine = [rates[id(parameter)] for parameter in self.parameters.values()]
+        if len(set(mine)) == 1:
+            return mine[0]
+        lr = torch.empty_like(self.params)
+        for home, rate in zip(self._homes, mine, strict=True):
+            lr[..., home] = rate
+        return lr
+
+    @property
+    def moments(self) -> dict[str, Tensor]:
+        """What the optimizer keeps of every parameter, each kind in one buffer `[..., P]`, gathered on demand.
+
+        As with gradients, the optimizer's own tensors become views of the buffer.
+        """
+        assert self._optimizer is not None
+        states = [self._optimizer.state.get(parameter, {}) for parameter in self.parameters.values()]
+        shapes = [parameter.shape for parameter in self.parameters.values()]
+        names = {
+            name: None
+            for state, shape in zip(states, shapes, strict=True)
+            for name, values in state.items()
+            if isinstance(values, Tensor) and values.shape == shape and name != "step"
+        }
+        return {name: self._gathered(name, states) for name in names}
+
+    def _gathered(self, name: str, states: list[dict[str, Any]]) -> Tensor:
+        if len(states) == 1:  # the optimizer's tensor is the buffer
+            values: Tensor = states[0][name]
+            return values
+        if name not in self._moments:
+            buffer = torch.zeros_like(self.params)
+            self._moments[name] = buffer, self._views(buffer)
+        buffer, views = self._moments[name]
+        for state, view in zip(states, views, strict=True):
+            if name in state and state[name] is not view:
+                state[name] = view.copy_(state[name])
+        return buffer
 
     def moved(self) -> list[str]:
         """The parameters that no longer lie where they were put."""

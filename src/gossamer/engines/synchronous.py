@@ -77,12 +77,13 @@ class SynchronousEngine(AroundStep):
             )
         if bucket_mib is not None and not bucket_mib > 0:
             raise ValueError(f"bucket_mib={bucket_mib}: give the size of a part of the model in MiB, more than 0")
+        bucket_bytes = bucket_mib * 2**20 if bucket_mib is not None and algorithm.is_elementwise else None
         self.transport = Transport(group, timeout_s=timeout_s, wire=wire)
         self.model = model
         self.loss = loss
         super().__init__(
             optimizer,
-            flatten(_trained(model, optimizer), bucket_bytes=None if bucket_mib is None else bucket_mib * 2**20),
+            flatten(_trained(model, optimizer), bucket_bytes=bucket_bytes),
             lambda: dict(model.named_buffers()),
             algorithm=algorithm,
             schedule=schedule,
