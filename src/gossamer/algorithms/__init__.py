@@ -2,11 +2,13 @@
 
 from gossamer._names import Spec, lookup
 
-from ._contract import Algorithm, Exchange, Mix, Replica
+from ._contract import Algorithm, Exchange, Mix, Replica, Unpack
 from .ad_psgd import ADPSGD
 from .adaptive import Adaptive
 from .all_reduce import AllReduce
+from .choco import Choco
 from .combine_then_adapt import CombineThenAdapt
+from .consensus_control import ConsensusControl
 from .d2 import D2
 from .d_psgd import DPSGD
 from .diloco import DiLoCo
@@ -16,7 +18,9 @@ from .local_sgd import LocalSGD
 from .noloco import NoLoCo
 from .overlapped import OverlappedDPSGD
 from .parameter_server import ParameterServer
+from .push_sum import PushSum
 from .qg_momentum import QGMomentum
+from .quantized_push_sum import QuantizedPushSum
 from .slowmo import SlowMo
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
@@ -29,7 +33,11 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "gradient-tracking": GradientTracking,
     "d2": D2,
     "gut": GUT,
+    "push-sum": PushSum,
+    "quantized-push-sum": QuantizedPushSum,
+    "choco": Choco,
     "adaptive": Adaptive,
+    "consensus-control": ConsensusControl,
     "slowmo": SlowMo,
     "diloco": DiLoCo,
     "noloco": NoLoCo,
@@ -63,7 +71,9 @@ __all__ = [
     "Adaptive",
     "Algorithm",
     "AllReduce",
+    "Choco",
     "CombineThenAdapt",
+    "ConsensusControl",
     "DiLoCo",
     "Exchange",
     "GradientTracking",
@@ -72,8 +82,11 @@ __all__ = [
     "NoLoCo",
     "OverlappedDPSGD",
     "ParameterServer",
+    "PushSum",
     "QGMomentum",
+    "QuantizedPushSum",
     "Replica",
     "SlowMo",
+    "Unpack",
     "build",
 ]

@@ -6,11 +6,14 @@ others is `mix`. Everything else is elementwise over the last axis, so the same 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
+
+Unpack = Callable[[Tensor], Tensor]
+"""Makes values `[..., P]` of what was sent of them, bytes `[..., B]`."""
 
 
 class Exchange(Protocol):
@@ -35,6 +38,21 @@ class Mix(Protocol):
 
     def mean(self, values: Tensor) -> Tensor:
         """The mean over all replicas, whatever the graph: an all-reduce, at an all-reduce's cost."""
+        ...
+
+    def packed(self, payload: Tensor, unpack: Unpack) -> Tensor:
+        """`sum_j W_ij unpack(payload_j)`: the bytes `[..., B]` travel as they are, to each listener."""
+        ...
+
+    @property
+    def push(self) -> "Mix":
+        """The same with the weights of push-sum, whose columns sum to one: what all hold together is kept, whatever
+        the graph. The same weights where these keep it already."""
+        ...
+
+    @property
+    def following(self) -> "Mix":
+        """The mix of the step that follows in the schedule: for methods that mix several times in one step."""
         ...
 
 
@@ -95,6 +113,11 @@ class Algorithm(ABC):
         """Whether parts of a model may be treated one by one: not where a norm, or the largest values, of the whole
         count."""
         return True
+
+    @property
+    def needs_constant_graph(self) -> bool:
+        """Whether replicas keep what their neighbours have sent, so that neighbours must not change."""
+        return False
 
     @property
     def ignores_graph(self) -> bool:

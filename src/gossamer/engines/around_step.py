@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gossamer.algorithms import Algorithm, Mix
-from gossamer.topologies import Mixing, Schedule
+from gossamer.topologies import Schedule
 
 from .flat import FlatReplica
 
@@ -26,9 +26,18 @@ class Mixer(Protocol):
     bytes_sent: NDArray[np.float64]
     """What each of the workers held here has sent for training so far, `[L]`."""
 
-    def at(self, mixing: Mixing) -> Mix:
-        """What an algorithm may call at a step with these weights."""
+    def at(self, schedule: Schedule, step: int) -> Mix:
+        """What an algorithm may call at a step of the schedule."""
         ...
+
+
+def check_graph(algorithm: Algorithm, schedule: Schedule) -> None:
+    """Refuse a graph on which a method cannot run."""
+    if algorithm.needs_constant_graph and schedule.period != 1:
+        raise ValueError(
+            f"{type(algorithm).__name__} keeps what its neighbours have sent so far, so these must stay the same, and "
+            f"those of {schedule.name!r} change; take a graph that stays, such as ring or exponential"
+        )
 
 
 class AroundStep:
@@ -56,6 +65,7 @@ class AroundStep:
                 f"{type(algorithm).__name__} needs workers that do not wait for each other, and this engine takes all "
                 "steps together: run it by gossamer.decentralize, a process a worker"
             )
+        check_graph(algorithm, schedule)
         self.optimizer = optimizer
         self.replicas = replicas
         for replica in replicas:
@@ -104,7 +114,7 @@ class AroundStep:
                 "replicas were averaged: make the optimizer with fused=False"
             )
         self._check_parameters()
-        mix = self.mixer.at(self.schedule(self.num_steps))
+        mix = self.mixer.at(self.schedule, self.num_steps)
         if len(self.replicas) > 1 and self.algorithm.overlaps and self._is_last_hook:
             self._step_one_by_one(mix)
             return
@@ -119,7 +129,7 @@ class AroundStep:
     @torch.no_grad()
     def _after_step(self) -> None:
         step = self.num_steps
-        mix = self.mixer.at(self.schedule(step))
+        mix = self.mixer.at(self.schedule, step)
         self.num_steps = step + 1
         for probe in self.probes:
             probe(step)

@@ -130,7 +130,7 @@ class Decentralized(SynchronousEngine):
         Until the next step nobody reads the parameters then, and they may be changed.
         """
         with self._rescuing(), self._together("settle()"):
-            mix = self.mixer.at(self.schedule(self.num_steps))
+            mix = self.mixer.at(self.schedule, self.num_steps)
             self._termination.change_begins(sys._getframe())
             for replica in self.replicas:
                 if replica.pending:

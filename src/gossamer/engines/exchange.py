@@ -255,8 +255,9 @@ class BoardExchange(ProcessExchange):
 
 def _mix(out: Tensor, own: Tensor, rank: int, others: dict[int, Tensor], weights: dict[int, float]) -> None:
     """`Σ w_j x_j` into `out`, which may be `own`. In the order of the ranks: equal sums are equal to the last bit."""
+    is_average = rank in weights and abs(sum(weights.values()) - 1) < 1e-9
     match [*others.items()]:
-        case [(source, theirs)] if theirs.dtype == own.dtype and rank in weights:  # a pair: weights sum to one
+        case [(source, theirs)] if theirs.dtype == own.dtype and is_average:
             torch.lerp(own, theirs, weights[source], out=out)
             return
     terms = [(weights[j], own if j == rank else others[j]) for j in sorted(weights)]

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gossamer.topologies import Mixing, all_reduce_models
+from gossamer.algorithms import Unpack
+from gossamer.topologies import Mixing, Schedule, all_reduce_models
 
 from .flat import Arrived
 
@@ -35,9 +36,9 @@ class StackedMix:
         self._operators: WeakKeyDictionary[Mixing, dict[tuple[torch.dtype, torch.device], Operator]]
         self._operators = WeakKeyDictionary()
 
-    def at(self, mixing: Mixing) -> "BoundStackedMix":
+    def at(self, schedule: Schedule, step: int) -> "BoundStackedMix":
         """The mix of one step."""
-        return BoundStackedMix(self, mixing)
+        return BoundStackedMix(self, schedule, step)
 
     def apply(self, mixing: Mixing, values: Tensor) -> Tensor:
         """`W @ values`."""
@@ -51,9 +52,9 @@ class StackedMix:
 class BoundStackedMix:
     """What an algorithm may call at one step."""
 
-    def __init__(self, parent: StackedMix, mixing: Mixing) -> None:
-        self._parent = parent
-        self._mixing = mixing
+    def __init__(self, parent: StackedMix, schedule: Schedule, step: int, *, is_push: bool = False) -> None:
+        self._parent, self._schedule, self._step, self._is_push = parent, schedule, step, is_push
+        self._mixing = schedule(step).push if is_push else schedule(step)
 
     def __call__(self, values: Tensor) -> Tensor:
         self._parent.bytes_sent += self._mixing.models_sent * _bytes_of_one(values)
@@ -65,6 +66,18 @@ class BoundStackedMix:
     def mean(self, values: Tensor) -> Tensor:
         self._parent.bytes_sent += all_reduce_models(values.shape[0]) * _bytes_of_one(values)
         return values.mean(0, keepdim=True).expand_as(values)
+
+    def packed(self, payload: Tensor, unpack: Unpack) -> Tensor:
+        self._parent.bytes_sent += self._mixing.num_listeners * _bytes_of_one(payload)
+        return self._parent.apply(self._mixing, unpack(payload))
+
+    @property
+    def push(self) -> "BoundStackedMix":
+        return BoundStackedMix(self._parent, self._schedule, self._step, is_push=True)
+
+    @property
+    def following(self) -> "BoundStackedMix":
+        return BoundStackedMix(self._parent, self._schedule, self._step + 1, is_push=self._is_push)
 
 
 def _bytes_of_one(values: Tensor) -> int:

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
-from gossamer.algorithms import Algorithm
-from gossamer.topologies import Mixing, Schedule
+from gossamer.algorithms import Algorithm, Unpack
+from gossamer.topologies import Schedule
 
 from ._engine import Loss, evaluating
 from .around_step import AroundStep
@@ -24,17 +24,17 @@ class ProcessMix:
         self.transport = transport
         self.bytes_sent = np.zeros(1)
 
-    def at(self, mixing: Mixing) -> "BoundProcessMix":
+    def at(self, schedule: Schedule, step: int) -> "BoundProcessMix":
         """The mix of one step."""
-        return BoundProcessMix(self, mixing)
+        return BoundProcessMix(self, schedule, step)
 
 
 class BoundProcessMix:
     """What an algorithm may call at one step."""
 
-    def __init__(self, parent: ProcessMix, mixing: Mixing) -> None:
-        self._parent = parent
-        self._mixing = mixing
+    def __init__(self, parent: ProcessMix, schedule: Schedule, step: int, *, is_push: bool = False) -> None:
+        self._parent, self._schedule, self._step, self._is_push = parent, schedule, step, is_push
+        self._mixing = schedule(step).push if is_push else schedule(step)
 
     def __call__(self, values: Tensor) -> Tensor:
         return self.start(values).wait()
@@ -48,6 +48,21 @@ class BoundProcessMix:
         exchange = self._parent.transport.start_mean(values)
         self._parent.bytes_sent += exchange.bytes_sent
         return exchange.wait()
+
+    def packed(self, payload: Tensor, unpack: Unpack) -> Tensor:
+        transport, mixing = self._parent.transport, self._mixing
+        payloads = {transport.rank: payload, **transport.collect(mixing, payload)}
+        self._parent.bytes_sent += payload.nbytes * len(mixing.listeners(transport.rank))
+        terms = [weight * unpack(payloads[j]) for j, weight in sorted(mixing.row(transport.rank).items())]
+        return torch.stack(terms).sum(0)
+
+    @property
+    def push(self) -> "BoundProcessMix":
+        return BoundProcessMix(self._parent, self._schedule, self._step, is_push=True)
+
+    @property
+    def following(self) -> "BoundProcessMix":
+        return BoundProcessMix(self._parent, self._schedule, self._step + 1, is_push=self._is_push)
 
 
 class SynchronousEngine(AroundStep):

@@ -114,6 +114,18 @@ class Transport:
         wire, everybody = Wire() if exact else self.wire, tuple(range(self.size))
         return self._begin(values, lambda sent: GroupMean(self, everybody, sent, wire, is_same_for_all=True))
 
+    def collect(self, mixing: Mixing, payload: Tensor) -> dict[int, Tensor]:
+        """Send bytes as they are to all listeners of a mixing; what each neighbour has sent, as many bytes."""
+        self.num_exchanges += 1
+        self.patience.stepped()
+        neighbors, listeners = mixing.neighbors(self.rank), mixing.listeners(self.rank)
+        if not neighbors and not listeners:
+            return {}
+        sent = self._sendable(payload)
+        received = {source: torch.empty_like(sent) for source in neighbors}
+        self.swap(received, dict.fromkeys(listeners, sent), self.num_exchanges).wait()
+        return {source: theirs.to(payload.device) for source, theirs in received.items()}
+
     def _begin(self, values: Tensor, exchange: Callable[[Tensor], ProcessExchange]) -> ProcessExchange:
         if values.is_cpu:
             under_way = exchange(values)

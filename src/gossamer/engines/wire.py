@@ -6,6 +6,9 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+_FEW = 2
+"""So few values (the weight of push-sum, a distance) travel as they are: there is nothing to be saved."""
+
 
 class Buffers:
     """Memory that is lent and given back: if it were fresh in every step, it would have to be mapped in every step."""
@@ -40,7 +43,9 @@ class Wire(Buffers):
         self.dtype = dtype
 
     def dtype_of(self, values: Tensor) -> torch.dtype:
-        return values.dtype if self.dtype is None or not values.is_floating_point() else self.dtype
+        if self.dtype is None or not values.is_floating_point() or values.numel() <= _FEW:
+            return values.dtype
+        return self.dtype
 
     def nbytes_of(self, values: Tensor) -> int:
         """What a message with these values takes."""

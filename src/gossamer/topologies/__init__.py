@@ -13,6 +13,7 @@ A `Mixing` is a graph with weights, a `Schedule` a function from the step to a m
 from gossamer.topologies._ada import ada, ada_k
 from gossamer.topologies._base import base_graph
 from gossamer.topologies._bipartite import bipartite_exponential, halves
+from gossamer.topologies._directed import directed_exponential, directed_random, directed_ring
 from gossamer.topologies._draw import draw_schedule_svg, draw_svg
 from gossamer.topologies._facts import facts
 from gossamer.topologies._graphs import (
@@ -56,6 +57,9 @@ __all__ = [
     "constant",
     "cycle",
     "describe",
+    "directed_exponential",
+    "directed_random",
+    "directed_ring",
     "draw_schedule_svg",
     "draw_svg",
     "erdos_renyi",

@@ -48,6 +48,9 @@ class Mixing:
     """Where the graph looks the same from every rank: the grid of ranks whose translations leave it alone (a
     ring of n: (n,), a torus: (rows, cols)). The Fourier transform of one row is then the whole spectrum."""
 
+    is_push: bool = False
+    """Whether columns sum to one instead of rows (`push`)."""
+
     def __post_init__(self) -> None:
         shape = self.weights.shape
         if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
@@ -66,12 +69,13 @@ class Mixing:
                 f"weight [{row}, {weights.indices[at]}] of {self.name!r} is {weights.data[at]:.6g}; "
                 "mixing weights must not be negative"
             )
-        sums = _spectrum.mixed(weights, np.ones(shape[0]))
+        sums = weights.sum(axis=0) if self.is_push else _spectrum.mixed(weights, np.ones(shape[0]))
         worst = int(np.abs(sums - 1.0).argmax())
         if abs(sums[worst] - 1.0) > ROW_SUM_TOLERANCE:
+            line = "column" if self.is_push else "row"
             raise ValueError(
-                f"row {worst} of the weights of {self.name!r} sums to {sums[worst]:.6g} instead of 1; "
-                "divide each row by its sum"
+                f"{line} {worst} of the weights of {self.name!r} sums to {sums[worst]:.6g} instead of 1; "
+                f"divide each {line} by its sum"
             )
         object.__setattr__(self, "weights", weights)
 
@@ -106,7 +110,7 @@ class Mixing:
     @cached_property
     def degree(self) -> int:
         """The largest number of neighbours or listeners of any worker."""
-        return max(int(self._num_neighbors.max()), int(self._num_listeners.max()))
+        return max(int(self._num_neighbors.max()), int(self.num_listeners.max()))
 
     @cached_property
     def num_edges(self) -> int:
@@ -134,7 +138,34 @@ class Mixing:
     @cached_property
     def is_doubly_stochastic(self) -> bool:
         """Whether columns sum to one too: then mixing keeps the mean over the replicas."""
-        return bool((np.abs(self.weights.sum(axis=0) - 1.0) <= ROW_SUM_TOLERANCE).all())
+        sums: Floats = self.weights.sum(axis=1 if self.is_push else 0)
+        return bool((np.abs(sums - 1.0) <= ROW_SUM_TOLERANCE).all())
+
+    @cached_property
+    def push(self) -> Mixing:
+        """The weights of push-sum on the same graph: W_ij / Σ_k W_kj, of which every column sums to one.
+
+        Each replica hands out all that it has, in shares, so the sum over all is kept; what a replica holds then is as
+        large as it is listened to, which push-sum makes up for. Where W is doubly stochastic it is W itself.
+
+        >>> import networkx
+        >>> from gossamer.topologies import from_networkx, ring
+        >>> from_networkx(networkx.DiGraph([(0, 1), (1, 0), (1, 2), (2, 0)])).push.matrix().round(3)
+        array([[0.4  , 0.25 , 0.4  ],
+               [0.6  , 0.375, 0.   ],
+               [0.   , 0.375, 0.6  ]])
+        """
+        if self.is_doubly_stochastic:
+            return self
+        sums: Floats = self.weights.sum(axis=0)
+        weights = self.weights.copy()
+        if (sums == 0).any():
+            raise ValueError(
+                f"nobody takes the model of rank {int(sums.argmin())} in {self.name!r}, not even itself, so what it "
+                "holds would be lost; add a listener or a self-loop"
+            )
+        weights.data /= sums[weights.indices]
+        return Mixing(self.name, weights, is_push=True)
 
     @cached_property
     def is_connected(self) -> bool:
@@ -220,7 +251,7 @@ class Mixing:
         if self.window is not None:
             return np.full(self.n, self.window.models_sent, dtype=np.float64)
         if self.groups is None:
-            return self._num_listeners.astype(np.float64)
+            return self.num_listeners.astype(np.float64)
         sent = np.empty(self.n)
         for group in self.groups:
             sent[list(group)] = all_reduce_models(len(group))
@@ -256,7 +287,8 @@ class Mixing:
         return np.diff(self.weights.indptr).astype(np.int64) - (self.weights.diagonal() > 0)
 
     @cached_property
-    def _num_listeners(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def num_listeners(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """To how many others each worker sends its model, [N]."""
         if self.shape is not None:  # the same from every rank: as many take from a rank as it takes from
             return self._num_neighbors
         taken = np.bincount(self.weights.indices, minlength=self.n).astype(np.int64)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gossamer._names import Spec, lookup
-from gossamer.topologies import _ada, _base, _bipartite, _graphs, _pairs, _random_graphs
+from gossamer.topologies import _ada, _base, _bipartite, _directed, _graphs, _pairs, _random_graphs
 from gossamer.topologies._checks import num_workers, whole_number
 from gossamer.topologies._mixing import Mixing
 from gossamer.topologies._schedule import Schedule, constant
@@ -50,6 +50,10 @@ def _erdos_renyi(n: int, *, p: float | None = None, seed: int = 0) -> Mixing:
     return _random_graphs.erdos_renyi(n, _random_graphs.surely_connected_p(n) if p is None else p, seed)
 
 
+def _directed_random(n: int, *, degree: int | None = None, seed: int = 0) -> Mixing:
+    return _directed.directed_random(n, min(3, n - 1) if degree is None else degree, seed)
+
+
 def _ada_family(
     n: int,
     *,
@@ -80,6 +84,10 @@ FAMILIES: dict[str, Family] = {
     "star": Family(_graphs.star, "a hub, rank 0, that all others talk to"),
     "random-regular": Family(_random_regular, "a random graph, the same degree for all"),
     "erdos-renyi": Family(_erdos_renyi, "a random graph, each link with probability p"),
+    "directed-ring": Family(_directed.directed_ring, "a circle, one way: the one before you"),
+    "directed-random": Family(
+        _directed_random, "a random graph, one way, some listened to more than others: for push-sum"
+    ),
     "ada": Family(_ada_family, "a ring lattice, dense at first, thinner from epoch to epoch"),
     "one-peer-exponential": Family(
         _pairs.one_peer_exponential, "pairs 1, 2, 4 … apart in turn, exact after log₂n steps (powers of two)"
@@ -88,6 +96,9 @@ FAMILIES: dict[str, Family] = {
     "base-3": Family(partial(_base.base_graph, k=2), "up to two neighbours a step, exact after one period, any n"),
     "base-4": Family(partial(_base.base_graph, k=3), "up to three neighbours a step, exact after one period, any n"),
     "base-5": Family(partial(_base.base_graph, k=4), "up to four neighbours a step, exact after one period, any n"),
+    "directed-exponential": Family(
+        _directed.directed_exponential, "take from one rank, 1, 2, 4 … before you in turn, one way"
+    ),
     "alternating-ring": Family(_pairs.alternating_ring, "a ring as alternating pairs (even n)"),
     "alternating-exponential-ring": Family(
         _pairs.alternating_exponential_ring, "pairs of nodes 1, 2, 4 … apart, jointly and within in turn"
