@@ -33,6 +33,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "combine then adapt": {"topology": "exponential", "algorithm": "d-psgd-cta"},
     "local": {"topology": "one-peer-exponential", "algorithm": "local-sgd:every=3"},
     "all-reduce": {"algorithm": "all-reduce"},
+    "gradient tracking": {"topology": "ring", "algorithm": "gradient-tracking", "bucket_mib": 1e-4},
+    "quasi-global momentum": {"topology": "ring", "algorithm": "qg-momentum"},
+    "D²": {"topology": "ring", "algorithm": "d2"},
+    "GUT": {"topology": "ring", "algorithm": "gut"},
+    "push-sum": {"topology": "directed-random:degree=2", "algorithm": "push-sum"},
+    "compressed": {"topology": "ring", "algorithm": "choco:random_k=0.2"},
+    "outer steps": {"algorithm": "diloco:every=3", "bucket_mib": 1e-4},
     "ada": {"topology": "ada", "steps_per_epoch": 2, "epochs": 4},
     "random": {"topology": "random-matching", "seed": 3},
 }

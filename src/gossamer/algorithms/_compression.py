@@ -28,6 +28,11 @@ class Compressor(ABC):
     @abstractmethod
     def unpack(self, payload: Tensor, size: int, dtype: torch.dtype, step: int) -> Tensor: ...
 
+    @property
+    @abstractmethod
+    def bears(self) -> float:
+        """A γ that replicas bear; with much more, what a message leaves out builds up faster than it is sent."""
+
     def compress(self, values: Tensor, step: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """The bytes, and how to read them."""
         read = partial(self.unpack, size=values.shape[-1], dtype=values.dtype, step=step)
@@ -44,6 +49,10 @@ class TopK(Compressor):
     """
 
     share: float
+
+    @property
+    def bears(self) -> float:
+        return min(0.5, self.share**0.5)
 
     def pack(self, values: Tensor, step: int) -> Tensor:
         places = values.abs().topk(_count(self.share, values.shape[-1]), dim=-1).indices
@@ -65,6 +74,10 @@ class RandomK(Compressor):
     """
 
     share: float
+
+    @property
+    def bears(self) -> float:
+        return self.share
 
     def pack(self, values: Tensor, step: int) -> Tensor:
         return _bytes(values[..., self._places(values.shape[-1], step).to(values.device)])
@@ -93,6 +106,10 @@ class Bits(Compressor):
     """
 
     bits: int
+
+    @property
+    def bears(self) -> float:
+        return 0.5 if self.bits < 4 else 0.8
 
     def pack(self, values: Tensor, step: int) -> Tensor:
         size = values.shape[-1]
@@ -129,8 +146,9 @@ class Compressed(Algorithm):
     """Send this share of the values, at random."""
     bits: int = 4
     """Where neither is given: send every value in so many bits, 1 to 8; 1 is its sign."""
-    gamma: float = 0.5
-    """γ, how far a replica moves towards its neighbours' copies in a step; the less is sent, the smaller it must be."""
+    gamma: float | None = None
+    """γ, how far a replica moves towards its neighbours' copies in a step; the less is sent, the smaller it must be.
+    When not given, what the compressor bears."""
 
     def __post_init__(self) -> None:
         for name in ("top_k", "random_k"):
@@ -140,7 +158,7 @@ class Compressed(Algorithm):
             raise ValueError(f"top_k={self.top_k} and random_k={self.random_k}: give one of them")
         if not 1 <= self.bits <= 8:
             raise ValueError(f"bits={self.bits}: a value is sent in 1 to 8 bits")
-        if not 0 < self.gamma <= 1:
+        if self.gamma is not None and not 0 < self.gamma <= 1:
             raise ValueError(f"gamma={self.gamma}: must be above 0, and 1 at most")
 
     @property
@@ -148,6 +166,11 @@ class Compressed(Algorithm):
         if self.top_k:
             return TopK(self.top_k)
         return RandomK(self.random_k) if self.random_k else Bits(self.bits)
+
+    @property
+    def pace(self) -> float:
+        """γ as it is used."""
+        return self.compressor.bears if self.gamma is None else self.gamma
 
     @property
     def is_elementwise(self) -> bool:

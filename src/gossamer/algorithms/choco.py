@@ -22,8 +22,9 @@ class Choco(Compressed):
     Reference: Koloskova, Stich and Jaggi, "Decentralized stochastic optimization and gossip algorithms with compressed
     communication", ICML 2019, arXiv 1902.00340; for deep learning arXiv 1907.09356.
 
-    >>> Choco(top_k=0.01, gamma=0.05).compressor
-    TopK(share=0.01)
+    >>> choco = Choco(top_k=0.01)
+    >>> choco.compressor, choco.pace
+    (TopK(share=0.01), 0.1)
     """
 
     def before_step(self, replica: Replica, mix: Mix) -> None:
@@ -35,4 +36,4 @@ class Choco(Compressed):
         payload, unpack = self.compressor.compress(replica.params - copy, replica.step)
         copy.add_(unpack(payload))
         neighbours.add_(mix.packed(payload, unpack))
-        replica.params.add_(neighbours - copy, alpha=self.gamma)
+        replica.params.add_(neighbours - copy, alpha=self.pace)

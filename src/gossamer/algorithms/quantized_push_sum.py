@@ -43,6 +43,6 @@ class QuantizedPushSum(Compressed):
         payload, unpack = self.compressor.compress(params - state[_COPY], replica.step)
         state[_COPY].add_(unpack(payload))
         state[_NEIGHBOURS].add_(mix.push.packed(payload, unpack))
-        params.add_(state[_NEIGHBOURS] - state[_COPY], alpha=self.gamma)
-        state[_WEIGHT] = weight + self.gamma * (pushed - weight)
+        params.add_(state[_NEIGHBOURS] - state[_COPY], alpha=self.pace)
+        state[_WEIGHT] = weight + self.pace * (pushed - weight)
         params.div_(state[_WEIGHT])
