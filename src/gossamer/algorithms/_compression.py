@@ -4,6 +4,7 @@ All are contractions: ‖v − unpack(pack(v))‖ < ‖v‖ for every v ≠ 0 (r
 missing of a vector, again and again, sends all of it.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class TopK(Compressor):
 
     @property
     def bears(self) -> float:
-        return min(0.5, self.share**0.5)
+        return min(0.5, math.sqrt(self.share))
 
     def pack(self, values: Tensor, step: int) -> Tensor:
         places = values.abs().topk(_count(self.share, values.shape[-1]), dim=-1).indices

@@ -13,6 +13,7 @@ import torch
 from gossamer import __version__, algorithms, topologies
 from gossamer._names import Spec, lookup
 from gossamer.clock import AD_PSGD, ALL_REDUCE, PARAMETER_SERVER, Cluster, Computation, Link, asynchronous, slow_workers
+from gossamer.engines import check_graph
 from gossamer.tasks import TASKS, Dataset, Decay, LrRule, Task
 
 from .learning_rate import DECAYS, LR_RULES, scaled
@@ -25,6 +26,8 @@ GRAPHS = ("complete", "exponential", "torus", "ring", "ada")
 """What is compared when no graph is named."""
 PAIRED_GRAPHS = ("bipartite-exponential", "ring")
 """The same for AD-PSGD, whose workers must fall into two halves."""
+CONSTANT_GRAPHS = tuple(graph for graph in GRAPHS if graph != "ada")
+"""The same for methods whose graph must not change."""
 _EVALUATIONS = 30
 """About so many rows in the curves of a run, however many epochs it has."""
 _PROBES = 150
@@ -76,7 +79,8 @@ class Run:
     @property
     def label(self) -> str:
         """What tables and plots call it: its graph, or its method where no graph plays a part."""
-        return self.algorithm if self.algorithm in (CENTRALIZED, PARAMETER_SERVER) else self.graph
+        is_its_own = self.algorithm == PARAMETER_SERVER or algorithms.build(self.algorithm).ignores_graph
+        return self.algorithm if is_its_own else self.graph
 
     @property
     def is_asynchronous(self) -> bool:
@@ -178,10 +182,12 @@ class Experiment:
 
     def __post_init__(self) -> None:
         lookup("task", self.task, TASKS)
-        algorithms.build(self.algorithm)
+        method = algorithms.build(self.algorithm)
         object.__setattr__(self, "algorithm", Spec.parse("algorithm", self.algorithm).canonical)
         if self.graphs is GRAPHS and self.algorithm == AD_PSGD:
             object.__setattr__(self, "graphs", PAIRED_GRAPHS)
+        elif self.graphs is GRAPHS and method.needs_constant_graph:
+            object.__setattr__(self, "graphs", CONSTANT_GRAPHS)
         object.__setattr__(self, "graphs", tuple(Spec.parse("graph", graph).canonical for graph in self.graphs))
         self._check_numbers()
         if not self.graphs:
@@ -206,6 +212,7 @@ class Experiment:
         self._check_shards()
         for run in {(run.graph, run.workers, run.seed): run for run in self.runs()}.values():
             schedule = run.schedule()
+            check_graph(algorithms.build(run.algorithm), schedule)
             if run.is_asynchronous:
                 asynchronous(run.algorithm, run.cluster(), schedule, 0)
 
@@ -275,6 +282,8 @@ class Experiment:
     def runs(self) -> list[Run]:
         """All trainings, by size and rule; of each the centralized ones first."""
         graphs = ("star",) if self.algorithm == PARAMETER_SERVER else self.graphs
+        if algorithms.build(self.algorithm).ignores_graph:
+            graphs = ("complete",)
         settings = [(graph, self.algorithm) for graph in dict.fromkeys(graphs)]
         if self.centralized or self.algorithm == CENTRALIZED:
             decentralized = [] if self.algorithm == CENTRALIZED else settings

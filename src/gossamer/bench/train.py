@@ -96,6 +96,8 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
     if parts is not None:
         parts.discard_from(outcome.num_epochs * run.steps_per_epoch)
     clock: VirtualEngine | RoundsOfRun = engine if isinstance(engine, VirtualEngine) else make_clock(run, engine)
+    if isinstance(clock, RoundsOfRun) and outcome.num_epochs:  # it goes on from there
+        clock.go_to(outcome.num_epochs)
     white_box = WhiteBox(engine, run, outcome, parts)
     engine.probes.append(white_box)
     for epoch in range(outcome.num_epochs, run.epochs):

@@ -9,7 +9,7 @@ from gossamer import algorithms
 from gossamer.clock import Rounds
 from gossamer.engines import Engine, Ticket, VirtualEngine
 
-from .experiment import CENTRALIZED, Run
+from .experiment import Run
 from .feed import Feed
 from .outcome import Row
 
@@ -20,28 +20,34 @@ def model_bytes(model: nn.Module) -> int:
 
 
 class RoundsOfRun:
-    """The clock of a synchronous run, epoch by epoch."""
+    """The clock of a synchronous run, epoch by epoch, by what its method has really sent."""
 
-    def __init__(self, run: Run, rounds: Rounds) -> None:
-        self._run, self._rounds = run, rounds
+    def __init__(self, run: Run, rounds: Rounds, engine: Engine) -> None:
+        self._run, self._rounds, self._engine = run, rounds, engine
+        self._bytes_sent = 0.0
 
     @property
     def now_s(self) -> float:
         return self._rounds.now_s
 
     def go_to(self, epoch: int) -> None:
-        """To the end of so many epochs."""
-        while self._rounds.num_steps < epoch * self._run.steps_per_epoch:
-            self._rounds.advance()
+        """To the end of so many epochs, which the engine has just reached."""
+        steps = range(self._rounds.num_steps, epoch * self._run.steps_per_epoch)
+        sent = self._engine.gather(torch.from_numpy(self._engine.bytes_sent)).sum().item()
+        plain = sum(self._rounds.bytes_of(step) for step in steps)
+        volume = round((sent - self._bytes_sent) / plain, 6) if plain else 1.0  # sums are not exact, the clock is
+        self._bytes_sent = sent
+        for _ in steps:
+            self._rounds.advance(volume)
 
 
 def make_clock(run: Run, engine: Engine) -> RoundsOfRun:
     """At the start of a run."""
     algorithm = algorithms.build(run.algorithm)
     size = sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
-    schedule = None if run.algorithm == CENTRALIZED else run.schedule()
+    schedule = None if algorithm.ignores_graph else run.schedule()
     rounds = Rounds(run.cluster(), schedule, size, every=algorithm.mixes_every, overlaps=algorithm.overlaps)
-    return RoundsOfRun(run, rounds)
+    return RoundsOfRun(run, rounds, engine)
 
 
 def advance_epoch(

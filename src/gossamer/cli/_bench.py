@@ -56,7 +56,9 @@ def bench(
         str | None,
         _option(
             _COMPARE,
-            "all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped, local-sgd:every=8, ad-psgd or parameter-server.",
+            "all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped, local-sgd:every=8, qg-momentum, gradient-tracking, d2, "
+            "gut, push-sum, quantized-push-sum, choco:top_k=0.01, adaptive, consensus-control, slowmo, diloco, noloco, "
+            "ad-psgd or parameter-server.",
             default="d-psgd",
         ),
     ] = None,

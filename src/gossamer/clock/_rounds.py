@@ -41,7 +41,7 @@ class Rounds:
         self._times = cluster.times()
         self._arrived: Floats | None = None
         """When the exchange under way will be over, where it is awaited one step later."""
-        self._costs: dict[Mixing | None, Floats] = {}
+        self._costs: dict[tuple[Mixing | None, float], Floats] = {}
         self.ready_s: Floats = np.zeros(cluster.workers)
         """When each worker has done all steps so far."""
         self.num_steps = 0
@@ -51,8 +51,19 @@ class Rounds:
         """When the last worker has done all steps so far."""
         return float(self.ready_s.max())
 
-    def advance(self) -> None:
-        """One step of everybody."""
+    def bytes_of(self, step: int) -> float:
+        """What all workers together send after a step, if they average their models and nothing else."""
+        if (step + 1) % self._every:
+            return 0.0
+        mixing = None if self._schedule is None else self._schedule(step)
+        n = self._cluster.workers
+        return self._bytes * (n * all_reduce_models(n) if mixing is None else float(mixing.models_sent.sum()))
+
+    def advance(self, volume: float = 1.0) -> None:
+        """One step of everybody; `volume` is what the method sends for each model that plain averaging would send.
+
+        Less takes fewer bytes, and as many messages; more takes as many rounds.
+        """
         start, computed = self.ready_s, self.ready_s + self._times.of_all()
         mixing = None if self._schedule is None else self._schedule(self.num_steps)
         self.num_steps += 1
@@ -63,11 +74,11 @@ class Rounds:
             self.ready_s = computed if self._arrived is None else np.maximum(computed, self._arrived)
             self._span("wait", computed, self.ready_s)
             begun = _last_of_neighbours(mixing, self.ready_s)
-            self._arrived = begun + self._cost(mixing)
+            self._arrived = begun + self._cost(mixing, volume)
             self._span("exchange", begun, self._arrived)
         else:
             begun = _last_of_neighbours(mixing, computed)
-            self.ready_s = begun + self._cost(mixing)
+            self.ready_s = begun + self._cost(mixing, volume)
             self._span("wait", computed, begun)
             self._span("exchange", begun, self.ready_s)
 
@@ -78,25 +89,25 @@ class Rounds:
             if b > a:
                 self._on_span(Span(worker, doing, a, b))
 
-    def _cost(self, mixing: Mixing | None) -> Floats:
+    def _cost(self, mixing: Mixing | None, volume: float) -> Floats:
         """What an exchange takes each worker once it has begun, `[N]`."""
-        if mixing not in self._costs:
-            self._costs[mixing] = self._all_reduce() if _is_of_all(mixing) else self._with_neighbours(mixing)
-        return self._costs[mixing]
+        if (mixing, volume) not in self._costs:
+            size, rounds = self._bytes * min(volume, 1.0), max(volume, 1.0)
+            one = self._all_reduce(size) if _is_of_all(mixing) else self._with_neighbours(mixing, size)
+            self._costs[mixing, volume] = one * rounds
+        return self._costs[mixing, volume]
 
-    def _all_reduce(self) -> Floats:
+    def _all_reduce(self, size: float) -> Floats:
         n, cluster = self._cluster.workers, self._cluster
         if n == 1:
             return np.zeros(1)
         links = [cluster.between(i, (i + 1) % n) for i in range(n)] if cluster.links else [cluster.link]
-        slowest = max(
-            link.latency_s + all_reduce_models(n) * self._bytes / (2 * (n - 1)) / link.bytes_per_s for link in links
-        )
+        slowest = max(link.latency_s + all_reduce_models(n) * size / (2 * (n - 1)) / link.bytes_per_s for link in links)
         return np.full(n, 2 * (n - 1) * slowest)
 
-    def _with_neighbours(self, mixing: Mixing | None) -> Floats:
+    def _with_neighbours(self, mixing: Mixing | None, size: float) -> Floats:
         assert mixing is not None
-        cluster, sent = self._cluster, mixing.models_sent * self._bytes
+        cluster, sent = self._cluster, mixing.models_sent * size
         if not cluster.links:
             return np.where(mixing.models_sent > 0, cluster.link.latency_s + sent / cluster.link.bytes_per_s, 0.0)
         cost = np.zeros(cluster.workers)

@@ -2,6 +2,7 @@
 
 from ._engine import Engine, Loss
 from .agreement import check_same, outline
+from .around_step import check_graph
 from .asynchronous import Asynchronous
 from .asynchronous_pairs import AsynchronousPairs
 from .blame import NeighborLost
@@ -40,6 +41,7 @@ __all__ = [
     "VirtualServer",
     "Wire",
     "World",
+    "check_graph",
     "check_same",
     "join_world",
     "outline",
