@@ -80,7 +80,7 @@ def test_quasi_global_momentum_of_adam_is_of_the_direction() -> None:
 
 def test_quasi_global_momentum_asks_for_a_momentum() -> None:
     with pytest.raises(ValueError, match=r"momentum=0.9, or Adam; it keeps nothing"):
-        roll(bowls(QGMomentum()), 1)
+        roll(bowls(QGMomentum()), 2)
 
 
 @pytest.mark.parametrize(

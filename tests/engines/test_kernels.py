@@ -102,7 +102,7 @@ def test_mixing_over_a_window(graph: str, n: int, p: int, monkeypatch: pytest.Mo
     torch.testing.assert_close(mixed, torch.as_tensor(mixing.matrix()) @ values)
 
 
-@pytest.mark.parametrize(("graph", "p"), [("torus", 700), ("star", 513)])
+@pytest.mark.parametrize(("graph", "p"), [("torus", 700), ("star", 513), ("star", 1)])
 def test_mixing_with_few_neighbours(graph: str, p: int) -> None:
     mixing = topologies.build(graph, 12)(0)
     neighbours, weights = (torch.from_numpy(table) for table in neighbour_table(mixing))
@@ -116,6 +116,7 @@ def test_mixing_with_few_neighbours(graph: str, p: int) -> None:
     [
         ("ring", 4, 600),  # less than a tile
         ("ring", 32, 3),
+        ("ring", 8, 1),  # a number each
         ("ring", 45, 514),  # tiles and a piece; blocks of columns and a piece
         ("ring-lattice:k=4", 37, 257),
         ("torus", 24, 256),

@@ -21,7 +21,7 @@ class D2(Algorithm):
     So it is written here, and serves every optimizer. At rest mixing makes up for exactly what a replica's own gradient
     does, and the mean of all gradients is zero: the optimum is exact with a constant step. One model is sent a step.
 
-    The graph must be undirected and must stay, and the smallest eigenvalue of :math:`\tilde W` be above -1/3. A share
+    Proved for undirected graphs that stay, where the smallest eigenvalue of :math:`\tilde W` is above -1/3. A share
     :math:`\alpha = 1/2` that a replica keeps of its own makes sure of that ("exact diffusion"); 0 is the original.
 
     Reference: Tang et al., "D²: decentralized training over decentralized data", ICML 2018, arXiv 1803.07068; Yuan et

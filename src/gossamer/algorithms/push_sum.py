@@ -33,15 +33,16 @@ class PushSum(Algorithm):
         return "directed-exponential"
 
     def before_step(self, replica: Replica, mix: Mix) -> None:
+        if not replica.state:
+            replica.state[_WEIGHT] = one_each(replica.params)
         replica.state[_BEFORE] = replica.params.clone()
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
-        weight = replica.state.get(_WEIGHT)
-        weight = one_each(replica.params) if weight is None else weight
+        weight = replica.state[_WEIGHT]
         replica.params.add_(replica.state.pop(_BEFORE) * (weight - 1))
         mix.push.start(replica.params).wait(replica.params)
-        replica.state[_WEIGHT] = mix.push(weight)
-        replica.params.div_(replica.state[_WEIGHT])
+        mix.push.start(weight).wait(weight)
+        replica.params.div_(weight)
 
 
 def one_each(params: Tensor) -> Tensor:

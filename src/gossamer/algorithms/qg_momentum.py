@@ -63,7 +63,7 @@ class QGMomentum(Algorithm):
             direction = moved / (moved.norm(dim=-1, keepdim=True) + _TINY)
             self._remember(replica, "exp_avg", direction, self.beta1)
             self._remember(replica, "exp_avg_sq", direction.square(), self.beta2)
-        else:
+        elif replica.step > 1:  # in the first step a worker may have no gradient yet, and answer others only
             raise ValueError(
                 "qg-momentum takes the place of the optimizer's momentum, and this one has none: take SGD with "
                 f"momentum=0.9, or Adam; it keeps {', '.join(moments) or 'nothing'}"
