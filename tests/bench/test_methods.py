@@ -6,7 +6,7 @@ import pytest
 
 from gossamer.algorithms import ALGORITHMS
 from gossamer.bench import Experiment, Run
-from gossamer.bench.experiment import CONSTANT_GRAPHS, GRAPHS
+from gossamer.bench.experiment import GRAPHS
 from gossamer.bench.train import make_engine, train
 
 SETTINGS: dict[str, Any] = {"graphs": ("ring",), "workers": 4, "seeds": 1, "epochs": 6, "centralized": False}
@@ -49,7 +49,8 @@ def test_bytes_and_time_are_those_of_what_is_sent(name: str) -> None:
 
 
 def test_graphs_are_those_that_a_method_can_run_on() -> None:
-    assert Experiment(algorithm="choco").graphs == CONSTANT_GRAPHS
+    assert Experiment(algorithm="choco").graphs == ("complete", "exponential", "torus", "ring")
+    assert Experiment(algorithm="noloco").graphs == ("random-matching", *GRAPHS)
     assert Experiment(algorithm="d2").graphs == GRAPHS
     with pytest.raises(ValueError, match="take a graph that stays"):
         Experiment(algorithm="choco", graphs=("ada",))

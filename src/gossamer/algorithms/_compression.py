@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -81,16 +81,13 @@ class RandomK(Compressor):
         return self.share
 
     def pack(self, values: Tensor, step: int) -> Tensor:
-        return _bytes(values[..., self._places(values.shape[-1], step).to(values.device)])
+        return _bytes(values[..., _random_places(self.share, values.shape[-1], step).to(values.device)])
 
     def unpack(self, payload: Tensor, size: int, dtype: torch.dtype, step: int) -> Tensor:
         values = _read(payload, dtype)
         all_of_them = values.new_zeros(*values.shape[:-1], size)
-        all_of_them[..., self._places(size, step).to(values.device)] = values
+        all_of_them[..., _random_places(self.share, size, step).to(values.device)] = values
         return all_of_them
-
-    def _places(self, size: int, step: int) -> Tensor:
-        return torch.randperm(size, generator=torch.Generator().manual_seed(step))[: _count(self.share, size)]
 
 
 @dataclass(frozen=True)
@@ -184,6 +181,11 @@ class Compressed(Algorithm):
     @property
     def usual_graph(self) -> str:
         return "exponential"
+
+
+@lru_cache(maxsize=2)  # a worker unpacks what each neighbour has sent
+def _random_places(share: float, size: int, step: int) -> Tensor:
+    return torch.randperm(size, generator=torch.Generator().manual_seed(step))[: _count(share, size)]
 
 
 def _count(share: float, size: int) -> int:

@@ -26,8 +26,6 @@ GRAPHS = ("complete", "exponential", "torus", "ring", "ada")
 """What is compared when no graph is named."""
 PAIRED_GRAPHS = ("bipartite-exponential", "ring")
 """The same for AD-PSGD, whose workers must fall into two halves."""
-CONSTANT_GRAPHS = tuple(graph for graph in GRAPHS if graph != "ada")
-"""The same for methods whose graph must not change."""
 _EVALUATIONS = 30
 """About so many rows in the curves of a run, however many epochs it has."""
 _PROBES = 150
@@ -184,10 +182,8 @@ class Experiment:
         lookup("task", self.task, TASKS)
         method = algorithms.build(self.algorithm)
         object.__setattr__(self, "algorithm", Spec.parse("algorithm", self.algorithm).canonical)
-        if self.graphs is GRAPHS and self.algorithm == AD_PSGD:
-            object.__setattr__(self, "graphs", PAIRED_GRAPHS)
-        elif self.graphs is GRAPHS and method.needs_constant_graph:
-            object.__setattr__(self, "graphs", CONSTANT_GRAPHS)
+        if self.graphs is GRAPHS:
+            object.__setattr__(self, "graphs", PAIRED_GRAPHS if self.algorithm == AD_PSGD else _graphs_for(method))
         object.__setattr__(self, "graphs", tuple(Spec.parse("graph", graph).canonical for graph in self.graphs))
         self._check_numbers()
         if not self.graphs:
@@ -344,6 +340,13 @@ def _telling(run: Run) -> dict[str, Any]:
     settings = asdict(run) | {"data": None}
     usual = {field.name: field.default for field in fields(Run) if field.name in _CLOCK}
     return {name: value for name, value in settings.items() if name not in usual or value != usual[name]}
+
+
+def _graphs_for(method: algorithms.Algorithm) -> tuple[str, ...]:
+    """What is compared when no graph is named: the graphs that a method can run on, first one that is made for it."""
+    own = method.usual_graph
+    made_for_it = () if own in (*GRAPHS, algorithms.DPSGD().usual_graph) else (own,)
+    return (*made_for_it, *(graph for graph in GRAPHS if not (method.needs_constant_graph and graph == "ada")))
 
 
 def _given(value: T | None, otherwise: T) -> T:

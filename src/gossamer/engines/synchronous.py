@@ -53,8 +53,10 @@ class BoundProcessMix:
         transport, mixing = self._parent.transport, self._mixing
         payloads = {transport.rank: payload, **transport.collect(mixing, payload)}
         self._parent.bytes_sent += payload.nbytes * len(mixing.listeners(transport.rank))
-        terms = [weight * unpack(payloads[j]) for j, weight in sorted(mixing.row(transport.rank).items())]
-        return torch.stack(terms).sum(0)
+        total = torch.zeros_like(unpack(payload))
+        for j, weight in sorted(mixing.row(transport.rank).items()):
+            total.add_(unpack(payloads[j]), alpha=weight)
+        return total
 
     @property
     def push(self) -> "BoundProcessMix":
