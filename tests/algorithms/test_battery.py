@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from gossamer.algorithms import ALGORITHMS
-from gossamer.algorithms._compression import Compressed
 from gossamer.engines import StackedEngine
 from gossamer.topologies import build
 from problems import OPTIMIZERS, Point, half_square, network, network_batch, network_loss
@@ -35,8 +34,7 @@ def test_engines_agree(name: str, topology: str, optimizer: str) -> None:
     algorithm = ALGORITHMS[name]()
     on_one_device = stacked(algorithm, schedule(topology, 8), optimizer)
     on_processes = processes(algorithm, schedule(topology, 8), optimizer)
-    nearness = 1e-8 if isinstance(algorithm, Compressed) else 1e-10  # mixing does not see what is less than one bit
-    torch.testing.assert_close(on_processes, on_one_device, rtol=0, atol=nearness)
+    torch.testing.assert_close(on_processes, on_one_device, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", EQUALS_ALL_REDUCE)

@@ -62,7 +62,7 @@ def test_what_is_missing_is_sent_in_the_end(compressor: Compressor) -> None:
 
 @pytest.mark.parametrize(
     ("compressor", "nbytes"),
-    [(TopK(0.1), 100 * 8), (RandomK(0.1), 100 * 4), (Bits(1), 125 + 8), (Bits(3), 375 + 8), (Bits(8), 1000 + 8)],
+    [(TopK(0.1), 100 * 8), (RandomK(0.1), 100 * 4), (Bits(1), 125 + 2), (Bits(3), 375 + 2), (Bits(8), 1000 + 2)],
     ids=str,
 )
 def test_bytes_are_few(compressor: Compressor, nbytes: int) -> None:
@@ -71,9 +71,20 @@ def test_bytes_are_few(compressor: Compressor, nbytes: int) -> None:
 
 
 def test_levels_of_a_few_bits_are_even() -> None:
-    values = torch.tensor([-7.0, -3.4, 0.4, 2.6, 7.0])
+    values = torch.tensor([-8.0, -3.4, 0.4, 3.2, 7.0])
     payload, unpack = Bits(4).compress(values, step=0)
-    assert unpack(payload).tolist() == [-7, -3, 0, 3, 7]
+    torch.testing.assert_close(unpack(payload), torch.tensor([-7.0, -3.0, 0.0, 3.0, 6.0]) * 8 / 7)
+
+
+def test_scales_are_powers_of_two_around_what_they_stand_for() -> None:
+    """So what is sent does not follow the last digits of anything."""
+    for size in (1.0, 1.01, 1.4, 1.42, 1.99, 3e-20, 5e20):
+        sign, most = (compressor.compress(torch.tensor([size, -size]), step=0) for compressor in (Bits(1), Bits(8)))
+        sign_scale, scale = (float(unpack(payload).abs().max()) for payload, unpack in (sign, most))
+        assert math.log2(sign_scale).is_integer()
+        assert size / math.sqrt(2) <= sign_scale * 1.001
+        assert sign_scale <= size * math.sqrt(2) * 1.001
+        assert scale == pytest.approx(size, rel=0.01)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -14,12 +14,12 @@ VOLUMES = {
     "d-psgd": 1.0,
     "gradient-tracking": 2.0,
     "adaptive:every=1": 2.0,
-    "choco": 4 / 64 + 1 / 512,
-    "choco:bits=1": 1 / 64 + 1 / 512,
+    "choco": 4 / 64 + 1 / 8 / 512,
+    "choco:bits=1": 1 / 64 + 1 / 8 / 512,
     "choco:top_k=0.1": 0.15,
     "choco:random_k=0.1": 0.1,
 }
-"""What a method sends for each byte of D-PSGD's: of 64 bits a value; places take 32, a scale serves 512."""
+"""What a method sends for each byte of D-PSGD's: of 64 bits a value; places take 32; 512 values share a byte."""
 
 
 def last_row(run: Run) -> dict[str, Any]:

@@ -266,6 +266,20 @@ def test_a_slow_link_slows_those_on_it() -> None:
     assert reduced.ready_s.tolist() == [4.0] * 4  # 6 messages of a quarter over the slowest link
 
 
+def test_time_goes_by_what_a_method_sends() -> None:
+    """A ring of 4, 1 s a gradient, 1 s a message, 2 s for the bytes of two models. Half the bytes are as many messages;
+    twice the bytes are twice the rounds."""
+    machines = Cluster(workers=4, computation=Computation(mean_s=1.0), link=Link(latency_s=1.0, bytes_per_s=1.0))
+    clock = Rounds(machines, build("ring", 4), 1.0, every=2)
+    assert [clock.bytes_of(step) for step in range(4)] == [0.0, 8.0, 0.0, 8.0]
+    for volume, took in ((1.0, 3.0), (0.5, 2.0), (2.0, 6.0)):
+        before = clock.now_s
+        clock.advance(volume)
+        clock.advance(volume)
+        assert clock.now_s - before == 2.0 + took
+    assert Rounds(machines, None, 1.0).bytes_of(0) == 4 * 1.5
+
+
 def test_a_complete_graph_costs_an_all_reduce() -> None:
     machines = Cluster(workers=8)
     clocks = [Rounds(machines, graph, 1e6) for graph in (None, build("complete", 8))]

@@ -18,6 +18,8 @@ from ._contract import Algorithm
 
 _BLOCK = 512
 """Values that share a scale: layers differ in size."""
+_NOTHING = -128
+"""The exponent of a block of zeros."""
 
 
 class Compressor(ABC):
@@ -92,15 +94,19 @@ class RandomK(Compressor):
 
 @dataclass(frozen=True)
 class Bits(Compressor):
-    """Every value in a few bits: with 1 its sign, times the mean size of its block; with more one of the 2ᵇ − 1 even
-    steps from −max to max of its block, zero among them.
+    """Every value in a few bits: with 1 its sign, times the mean size of its block; with more one of 2ᵇ − 1 even steps
+    that reach over its block, zero among them.
+
+    Scales are powers of two, a byte each: the nearest to the mean, the next above the largest (with 2 bits the next
+    below it, or hardly any value would reach half a step). Were they the mean and the largest themselves, each message
+    would carry their last digits to all values of a block, and differences of rounding would grow from step to step.
 
     >>> payload, unpack = Bits(1).compress(torch.tensor([1.0, -3.0, 2.0]), step=0)
     >>> payload.nbytes, unpack(payload)
-    (5, tensor([ 2., -2.,  2.]))
-    >>> payload, unpack = Bits(3).compress(torch.tensor([1.0, -3.0, 0.2]), step=0)
+    (2, tensor([ 2., -2.,  2.]))
+    >>> payload, unpack = Bits(2).compress(torch.tensor([1.5, -2.0, 0.2]), step=0)
     >>> payload.nbytes, unpack(payload)
-    (6, tensor([ 1., -3.,  0.]))
+    (2, tensor([ 2., -2.,  0.]))
     """
 
     bits: int
@@ -115,16 +121,17 @@ class Bits(Compressor):
         if self.bits == 1:
             in_block = torch.full(blocks.shape[-2:-1], _BLOCK, device=values.device)
             in_block[-1] -= -size % _BLOCK
-            scales, levels = blocks.sum(-1) / in_block, (values >= 0).byte()
+            exponents, levels = _exponents(blocks.sum(-1) / in_block, least=math.sqrt(0.5)), (values >= 0).byte()
         else:
-            scales = blocks.amax(-1)
-            unit = _spread(scales, size) / self._most
-            levels = (torch.where(unit > 0, values / unit, 0.0).round() + self._most).byte()
-        return torch.cat([_bytes(scales.to(values.dtype)), _pack_bits(levels, self.bits)], dim=-1)
+            exponents = _exponents(blocks.amax(-1), least=1.0 if self.bits == 2 else 0.5)
+            unit = _scale(exponents, size, values.dtype) / self._most
+            steps = torch.where(unit > 0, values / unit, 0.0).round().clamp(-self._most, self._most)
+            levels = (steps + self._most).byte()
+        return torch.cat([_bytes(exponents), _pack_bits(levels, self.bits)], dim=-1)
 
     def unpack(self, payload: Tensor, size: int, dtype: torch.dtype, step: int) -> Tensor:
-        end = -(-size // _BLOCK) * dtype.itemsize
-        scale = _spread(_read(payload[..., :end], dtype), size)
+        end = -(-size // _BLOCK)
+        scale = _scale(_read(payload[..., :end], torch.int8), size, dtype)
         levels = _unpack_bits(payload[..., end:], size, self.bits).to(dtype)
         return scale * (2 * levels - 1 if self.bits == 1 else (levels - self._most) / self._most)
 
@@ -200,7 +207,16 @@ def _read(payload: Tensor, dtype: torch.dtype) -> Tensor:
     return payload.clone(memory_format=torch.contiguous_format).view(dtype)
 
 
-def _spread(scales: Tensor, size: int) -> Tensor:
+def _exponents(sizes: Tensor, least: float) -> Tensor:
+    """e as int8, where a size is m·2ᵉ with m above `least` and at most twice that; the smallest where it is zero."""
+    mantissa, exponent = torch.frexp(sizes.double())  # m from 1/2 to below 1
+    exponent = torch.where(mantissa <= least, exponent - 1, exponent).clamp(_NOTHING + 1, 127)
+    return torch.where(sizes > 0, exponent, _NOTHING).to(torch.int8)
+
+
+def _scale(exponents: Tensor, size: int, dtype: torch.dtype) -> Tensor:
+    """2ᵉ for every value of a block."""
+    scales = torch.where(exponents > _NOTHING, torch.exp2(exponents.double()), 0.0).to(dtype)
     return scales.repeat_interleave(_BLOCK, dim=-1)[..., :size]
 
 
