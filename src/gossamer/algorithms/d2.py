@@ -19,7 +19,7 @@ class D2(Algorithm):
     With :math:`x^{t+1/2}` for what the optimizer makes of :math:`x^t`, that is
     :math:`x^{t+1} = \tilde W (x^{t+1/2} + x^t - x^{t-1/2})`: the change which the last mixing made is added once more.
     So it is written here, and serves every optimizer. At rest mixing makes up for exactly what a replica's own gradient
-    does, and the mean of all gradients is zero: the optimum is exact with a constant step. One model is sent a step.
+    does, and the mean of all steps is zero: with SGD the optimum is exact at a constant rate. One model is sent a step.
 
     Proved for undirected graphs that stay, where the smallest eigenvalue of :math:`\tilde W` is above -1/3. A share
     :math:`\alpha = 1/2` that a replica keeps of its own makes sure of that ("exact diffusion"); 0 is the original.
