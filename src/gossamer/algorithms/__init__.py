@@ -14,6 +14,7 @@ from .d_psgd import DPSGD
 from .diloco import DiLoCo
 from .gradient_tracking import GradientTracking
 from .gut import GUT
+from .listening_ada import ListeningAda
 from .local_sgd import LocalSGD
 from .noloco import NoLoCo
 from .overlapped import OverlappedDPSGD
@@ -41,6 +42,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "slowmo": SlowMo,
     "diloco": DiLoCo,
     "noloco": NoLoCo,
+    "listening-ada": ListeningAda,
 }
 """Names on the command line. A new method is one file and one row here; the battery of tests picks it up."""
 
@@ -77,6 +79,7 @@ __all__ = [
     "DiLoCo",
     "Exchange",
     "GradientTracking",
+    "ListeningAda",
     "LocalSGD",
     "Mix",
     "NoLoCo",

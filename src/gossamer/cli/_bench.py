@@ -57,8 +57,8 @@ def bench(
         _option(
             _COMPARE,
             "all-reduce, d-psgd, d-psgd-cta, d-psgd-overlapped, local-sgd:every=8, qg-momentum, gradient-tracking, d2, "
-            "gut, push-sum, quantized-push-sum, choco:top_k=0.01, adaptive, consensus-control, slowmo, diloco, noloco, "
-            "ad-psgd or parameter-server.",
+            "gut, push-sum, quantized-push-sum, choco:top_k=0.01, adaptive, consensus-control, listening-ada, slowmo, "
+            "diloco, noloco, ad-psgd or parameter-server.",
             default="d-psgd",
         ),
     ] = None,
