@@ -1,5 +1,7 @@
 """A parameter server that workers bring gradients to, each when it has one."""
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,12 @@ from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from gossamer import decentralize
-from gossamer.engines import NeighborLost, Served
+from gossamer.algorithms import ParameterServer
+from gossamer.clock import Event
+from gossamer.engines import NeighborLost, Served, VirtualServer, Wire, join_world
+from gossamer.topologies import build
 from loops import backward, everything, flat, sgd, take_steps
-from problems import Point, network
+from problems import OPTIMIZERS, Point, half_square, network
 from ranks import run_ranks
 
 SIZE = 4
@@ -30,7 +35,7 @@ def test_it_trains_and_counts_how_stale_gradients_are() -> None:
 
     def rank(group: ProcessGroup) -> tuple[Tensor, dict[str, float], dict[int, int]]:
         model = Point(6)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.6, momentum=0.5)
         mine = slice(2 * group.rank() - 2, 2 * group.rank())
         with begin(model, optimizer, group) as training:
             for _ in training.share(10_000):
@@ -81,6 +86,64 @@ def test_one_worker_and_its_server_are_the_bare_optimizer() -> None:
     train(model, sgd(model), rank=1)
     for trained in run_ranks(2, rank):
         assert torch.equal(trained, flat(model))
+
+
+@pytest.mark.parametrize("server", [0, 2])
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_it_steps_as_in_virtual_time(server: int, optimizer: str) -> None:
+    """Three workers bring their gradients in an order that is given: rates, staleness and parameters are the same."""
+    order = [0, 1, 1, 2, 1, 0, 1, 1, 2, 2, 0, 1]
+    optima = torch.tensor([[-3.0, 1.0], [2.0, 5.0], [7.0, -1.0]], dtype=torch.float64)
+    turn, brought = threading.Condition(), []
+
+    def rank(group: ProcessGroup) -> tuple[Tensor, dict[int, int]]:
+        model = Point(2)
+        stepping = OPTIMIZERS[optimizer](model.parameters())
+        training = Served(
+            model,
+            stepping,
+            algorithm=ParameterServer(),
+            schedule=build("star", SIZE),
+            world=join_world(group),
+            wire=Wire(),
+            server=server,
+        )
+        with training:
+            worker = group.rank() - (group.rank() > server)
+            for _ in range(0 if group.rank() == server else order.count(worker)):
+                stepping.zero_grad()
+                half_square(model(optima[worker]), optima).backward()
+                with turn:
+                    turn.wait_for(lambda: order[len(brought)] == worker)
+                    stepping.step()
+                    brought.append(worker)
+                    turn.notify_all()
+        return model.x.detach(), training.staleness
+
+    def events() -> Iterator[Event]:
+        since = dict.fromkeys(range(3), 0)
+        yield from (Event(0.0, "read", worker) for worker in range(3))
+        for number, worker in enumerate(order):
+            yield Event(0.0, "gradient", worker, staleness=number - since[worker])
+            yield Event(0.0, "read", worker)
+            since[worker] = number + 1
+
+    trained = run_ranks(SIZE, rank)
+    virtual = VirtualServer(
+        Point(2),
+        OPTIMIZERS[optimizer],
+        num_replicas=3,
+        algorithm=ParameterServer(),
+        events=events(),
+        schedule=build("star", 3),
+        loss=half_square,
+    )
+    lr = OPTIMIZERS[optimizer](Point().parameters()).param_groups[0]["lr"]
+    virtual.advance(len(order), lambda tickets: (optima[:, None], optima[:, :1]), lambda step: lr)
+    for x, _ in trained:
+        torch.testing.assert_close(x, virtual._server[0].detach(), rtol=0, atol=1e-14)
+    assert trained[server][1] == dict(sorted(virtual.staleness.items()))
+    assert max(virtual.staleness) > 1
 
 
 def test_one_rank_alone_trains() -> None:

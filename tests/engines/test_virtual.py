@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gossamer.algorithms import ADPSGD
+from gossamer.algorithms import ADPSGD, ParameterServer
 from gossamer.clock import Cluster, Computation, Event, Link, ad_psgd, parameter_server
 from gossamer.engines import Ticket, VirtualEngine, VirtualPairs, VirtualServer
 from gossamer.engines.flat import flatten
@@ -46,7 +46,7 @@ def make_two(kind: type[VirtualEngine], events: Iterator[Event], lr: float = 0.5
         point,
         sgd(lr),
         num_replicas=2,
-        algorithm=ADPSGD(),
+        algorithm=ADPSGD() if kind is VirtualPairs else ParameterServer(),
         events=events,
         schedule=constant(ring(2)),
         loss=half_square,
@@ -139,7 +139,7 @@ def make(
         network(),
         OPTIMIZERS[optimizer],
         num_replicas=N,
-        algorithm=ADPSGD(),
+        algorithm=ADPSGD() if kind is VirtualPairs else ParameterServer(),
         events=follows,
         schedule=constant(graph),
         loss=network_loss,

@@ -31,8 +31,8 @@ _EVALUATIONS = 30
 _PROBES = 150
 """At most so many looks inside the replicas in one run, unless asked otherwise."""
 _PROBES_PER_EPOCH = 3
-_CLOCK = ("slow", "jitter", "compute_s", "latency_s", "gbit_per_s")
-"""The settings of virtual time."""
+_CLOCK = ("slow", "jitter", "compute_s", "paced", "latency_s", "gbit_per_s")
+"""The settings of time, virtual and real."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,8 @@ class Run:
     """How computation times vary."""
     compute_s: float = Computation.mean_s
     """What a gradient takes."""
+    paced: bool = False
+    """Whether real processes sleep until a gradient has taken that long; else it takes what it takes."""
     latency_s: float = Link.latency_s
     gbit_per_s: float = Link.bytes_per_s * 8 / 1e9
 
@@ -83,6 +85,11 @@ class Run:
     @property
     def is_asynchronous(self) -> bool:
         return algorithms.build(self.algorithm).is_asynchronous
+
+    @property
+    def num_processes(self) -> int:
+        """What the processes engine needs: one a worker, and one that serves where the method has a server."""
+        return self.workers + (self.algorithm == PARAMETER_SERVER)
 
     def cluster(self) -> Cluster:
         """The machines of its clock."""
@@ -164,11 +171,11 @@ class Experiment:
     seeds: int = 3
     """How often each training is repeated, with seeds 0, 1, 2, …"""
     slow: str = ""
-    """Virtual time: workers whose gradients take longer, `RANK=FACTOR`, several with commas."""
+    """Workers whose gradients take longer, `RANK=FACTOR`, several with commas."""
     jitter: str = "constant"
-    """Virtual time: how computation times vary, one of `gossamer.clock.JITTERS`, as in `lognormal:spread=0.3`."""
-    compute_s: float = Computation.mean_s
-    """Virtual time: seconds that a gradient takes."""
+    """How computation times vary, one of `gossamer.clock.JITTERS`, as in `lognormal:spread=0.3`."""
+    compute_s: float | None = None
+    """Seconds that a gradient takes. Not given: 0.01 in virtual time; on real processes what it takes."""
     latency_s: float = Link.latency_s
     """Virtual time: seconds until a message arrives, however small."""
     gbit_per_s: float = Link.bytes_per_s * 8 / 1e9
@@ -190,9 +197,10 @@ class Experiment:
             raise ValueError("no graph is given: name at least one, such as 'ring'")
         if self.engine not in ("stacked", "processes"):
             raise ValueError(f"unknown engine {self.engine!r}: there are 'stacked' and 'processes'")
-        if self.engine == "processes" and self.algorithm in algorithms.ASYNCHRONOUS:
+        if self.engine == "processes" and self.algorithm in algorithms.ASYNCHRONOUS and self.probe_every is not None:
             raise ValueError(
-                f"{self.algorithm} is benched in virtual time, which needs all replicas at hand: take --engine stacked"
+                f"probe_every={self.probe_every}: processes of {self.algorithm} have no step in common, and are looked "
+                "into when they meet, at the ends of epochs; leave --probe-every out, or take --engine stacked"
             )
         if self.engine == "processes" and len(self.sizes) > 1:
             raise ValueError(f"the processes engine takes one number of workers, not {len(self.sizes)}: run each alone")
@@ -227,7 +235,7 @@ class Experiment:
                 raise ValueError(f"{field}={value}: must be a number above 0")
         slow = slow_workers(self.slow, min(self.sizes))
         object.__setattr__(self, "slow", ",".join(f"{rank}={factor:g}" for rank, factor in sorted(slow.items())))
-        Computation(mean_s=self.compute_s, jitter=self.jitter)
+        Computation(mean_s=_given(self.compute_s, Computation.mean_s), jitter=self.jitter)
         object.__setattr__(self, "jitter", Spec.parse("jitter", self.jitter).canonical)
         if not (self.gbit_per_s > 0 and isfinite(self.gbit_per_s)):
             raise ValueError(f"gbit_per_s={self.gbit_per_s}: must be a number above 0")
@@ -321,7 +329,8 @@ class Experiment:
             data_digest=_digest(dataset),
             slow=self.slow,
             jitter=self.jitter,
-            compute_s=self.compute_s,
+            compute_s=_given(self.compute_s, Computation.mean_s),
+            paced=self.engine == "processes" and self.compute_s is not None,
             latency_s=self.latency_s,
             gbit_per_s=self.gbit_per_s,
         )

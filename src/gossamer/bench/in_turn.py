@@ -10,12 +10,15 @@ from torch.distributed import ProcessGroup
 
 from .events import EpochDone, OnEvent, RunDone, RunStarted
 from .experiment import Run
+from .out_of_step import serve
 from .outcome import Outcome
-from .train import make_engine, num_threads, train
+from .train import begin_training, make_engine, num_threads, train
 
 
 def train_in_turn(runs: Iterable[Run], on_event: OnEvent, folder: Path, group: ProcessGroup | None = None) -> None:
     """Train all runs and tell of what happens; `group` is the process group of the processes engine.
+
+    A rank beyond the workers is a server, and has nothing to tell.
 
     Checkpoints go to the runs' folders inside `folder`; a run that was stopped goes on from its last one.
     """
@@ -29,6 +32,9 @@ def train_in_turn(runs: Iterable[Run], on_event: OnEvent, folder: Path, group: P
 
 
 def _train_one(run: Run, on_event: OnEvent, folder: Path, group: ProcessGroup | None) -> Outcome:
+    if group is not None and group.rank() == run.workers:
+        serve(begin_training(run, group))
+        return Outcome()
     engine = make_engine(run, group)
     outcome = train(run, engine, on_epoch=lambda run, row: on_event(EpochDone(run, row)), folder=folder / run.folder)
     engine.close()

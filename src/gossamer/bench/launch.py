@@ -1,8 +1,9 @@
-"""Carries runs out: stacked in this process or several at a time, on a process a replica, or on those of torchrun."""
+"""Carries runs out: stacked in this process or several at a time, on a process a worker, or on those of torchrun."""
 
 import os
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 
 import torch.distributed as dist
@@ -11,14 +12,14 @@ from torch.distributed import ProcessGroup
 from .events import OnEvent
 from .experiment import Run
 from .in_turn import train_in_turn
-from .processes import a_process_a_replica, several_at_a_time
+from .processes import a_process_a_worker, several_at_a_time
 from .train import num_threads
 
 _TIMEOUT = timedelta(minutes=5)
 
 
 def launch(runs: Sequence[Run], on_event: OnEvent, folder: Path, *, jobs: int = 1) -> None:
-    """Train all runs, `jobs` at a time, and tell of what happens. On a process a replica all must be of one size.
+    """Train all runs, `jobs` at a time, and tell of what happens. On processes all must have as many workers.
 
     Checkpoints go to the runs' folders inside `folder`; a run that was stopped goes on from its last one.
     """
@@ -29,9 +30,10 @@ def launch(runs: Sequence[Run], on_event: OnEvent, folder: Path, *, jobs: int = 
     elif runs[0].engine == "stacked":
         several_at_a_time(runs, on_event, folder, jobs=jobs)
     elif under_torchrun():
-        train_in_turn(runs, on_event, folder, torchrun_group(runs[0].workers))
+        train_in_turn(runs, on_event, folder, torchrun_group(runs))
     else:
-        a_process_a_replica(runs, on_event, folder)
+        for _, same in groupby(runs, key=lambda run: run.num_processes):
+            a_process_a_worker(list(same), on_event, folder)
 
 
 def check_jobs(runs: Sequence[Run], jobs: int) -> None:
@@ -61,12 +63,18 @@ def under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def torchrun_group(num_workers: int) -> ProcessGroup:
-    """The group of all processes that torchrun has started; there must be as many as workers."""
-    if torchrun_size() != num_workers:
+def torchrun_group(runs: Sequence[Run]) -> ProcessGroup:
+    """The group of all processes that torchrun has started; there must be as many as all runs need."""
+    needed = sorted({run.num_processes for run in runs})
+    if len(needed) > 1:
         raise ValueError(
-            f"torchrun has made {torchrun_size()} processes for {num_workers} workers: "
-            f"leave --workers out, or start torchrun with --nproc-per-node {num_workers}"
+            f"torchrun has made {torchrun_size()} processes, but one method needs {needed[0]} and the other, which has a "
+            f"server, {needed[1]}: start without torchrun"
+        )
+    if torchrun_size() != needed[0]:
+        raise ValueError(
+            f"torchrun has made {torchrun_size()} processes for {runs[0].workers} workers: "
+            f"leave --workers out, or start torchrun with --nproc-per-node {needed[0]}"
         )
     if not dist.is_initialized():
         dist.init_process_group("gloo", timeout=_TIMEOUT)

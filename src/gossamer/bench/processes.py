@@ -59,9 +59,9 @@ class _Failed:
 # ---- what the parent does ----------------------------------------------------------------------------------
 
 
-def a_process_a_replica(runs: Sequence[Run], on_event: OnEvent, folder: Path) -> None:
-    """Train runs of one size, one after the other, with a process for each replica. Rank 0 tells of them."""
-    size = runs[0].workers
+def a_process_a_worker(runs: Sequence[Run], on_event: OnEvent, folder: Path) -> None:
+    """Train runs of one size, one after the other, with a process for each worker. Rank 0 tells of them."""
+    size = runs[0].num_processes
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
     with _children(_be_a_rank, [(rank, size, store.port, list(runs), folder) for rank in range(size)]) as children:
         ranks = {end: rank for rank, end in enumerate(children)}

@@ -40,6 +40,8 @@ def summarize(results: Sequence[RunResult]) -> list[Summary]:
     `<quantity>` is the mean over seeds at the end of training, `<quantity>_std` its standard deviation;
     `<quantity>_over_training` the same averaged over the epochs, `<quantity>_best` the best of the epochs.
 
+    `epoch_s` is what an epoch takes where each worker is a process.
+
     Only seeds that ran to the end count; `diverged` says how many did not.
     """
     by_setting: dict[tuple[Any, ...], list[RunResult]] = {}
@@ -81,6 +83,8 @@ def _row(results: list[RunResult]) -> Summary:
     }
     for quantity in AT_THE_END:
         row |= _over_seeds(quantity, [result.final[quantity] for result in finished])
+    if run.engine == "processes":
+        row |= _over_seeds("epoch_s", [result.final["seconds"] / result.final["epoch"] for result in finished])
     for quantity in OVER_TRAINING:
         means = [fmean(epoch[quantity] for epoch in result.epochs) for result in finished]
         row |= _over_seeds(f"{quantity}_over_training", means)

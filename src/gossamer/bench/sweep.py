@@ -62,7 +62,7 @@ def run(
             f"torchrun has made {torchrun_size()} processes, but the stacked engine needs one: "
             "take --engine processes, or start without torchrun"
         )
-    group = torchrun_group(experiment.sizes[0]) if experiment.engine == "processes" and under_torchrun() else None
+    group = torchrun_group(runs) if experiment.engine == "processes" and under_torchrun() else None
     if group is not None and group.rank() != 0:  # rank 0 alone writes results, and says what is left to do
         folder = Path(out) / experiment.folder
         launch(_agree(group, []), lambda event: None, folder)

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from gossamer import algorithms
 from gossamer.clock import PARAMETER_SERVER, asynchronous
 from gossamer.engines import (
+    Asynchronous,
     Engine,
     StackedEngine,
     StackedGradient,
@@ -28,8 +29,10 @@ from .experiment import CENTRALIZED, Run, load_data, task_of
 from .feed import Feed
 from .learning_rate import learning_rate
 from .norm_parts import NormParts
+from .out_of_step import Worker, begin
 from .outcome import Outcome, Row
-from .virtual_time import RoundsOfRun, advance_epoch, make_clock, model_bytes, staleness_row
+from .pace import Pace
+from .virtual_time import advance_epoch, make_clock, model_bytes, staleness_row
 from .white_box import WhiteBox
 
 OnEpoch = Callable[[Run, Row], None]
@@ -51,9 +54,7 @@ def num_threads(run: Run) -> int:
 
 def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
     """The engine of a run at its start; `group` is the process group of the processes engine."""
-    task = task_of(run)
-    torch.manual_seed(run.seed)
-    model = task.model()
+    task, model = task_of(run), _make_model(run)
     algorithm, schedule = algorithms.build(run.algorithm), run.schedule()
     if group is None:
         settings: dict[str, Any] = {
@@ -77,8 +78,21 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
             _COMPILED[_computation(run)] = engine.gradient
         return engine
     torch.manual_seed(run.seed * run.workers + group.rank())  # from here on each replica draws numbers of its own
+    if algorithm.is_asynchronous:
+        return Worker(run, begin_training(run, group, model), task.loss)
     optimizer = task.optimizer(model.parameters(), run.lr)
     return SynchronousEngine(model, optimizer, algorithm=algorithm, schedule=schedule, group=group, loss=task.loss)
+
+
+def begin_training(run: Run, group: ProcessGroup, model: nn.Module | None = None) -> Asynchronous:
+    """An asynchronous run on this rank of its processes, be it a worker or the server."""
+    model = model or _make_model(run)
+    return begin(run, model, task_of(run).optimizer(model.parameters(), run.lr), group)
+
+
+def _make_model(run: Run) -> nn.Module:
+    torch.manual_seed(run.seed)
+    return task_of(run).model()
 
 
 def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = None) -> Outcome:
@@ -88,33 +102,34 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
     was left. All holders of replicas call this alike and get the same outcome.
     """
     task, outcome, schedule = task_of(run), Outcome(), run.schedule()
-    feed = Feed(run, task, load_data(task, run.data), engine.local)
+    shares = slice(run.workers) if isinstance(engine, Worker) else engine.local  # whoever is free takes any batch
+    feed = Feed(run, task, load_data(task, run.data), shares)
     checkpoints = None if folder is None else Checkpoints(folder, engine)
     parts = NormParts(folder) if folder is not None and engine.local.start == 0 else None  # one holder writes for all
     if checkpoints is not None:
         checkpoints.restore(outcome)
     if parts is not None:
         parts.discard_from(outcome.num_epochs * run.steps_per_epoch)
-    clock: VirtualEngine | RoundsOfRun = engine if isinstance(engine, VirtualEngine) else make_clock(run, engine)
-    if isinstance(clock, RoundsOfRun) and outcome.num_epochs:  # it goes on from there
+    clock = engine if isinstance(engine, VirtualEngine) else make_clock(run, engine)
+    if not isinstance(clock, VirtualEngine) and outcome.num_epochs:  # it goes on from there
         clock.go_to(outcome.num_epochs)
+    pace = Pace(run, engine.local.start) if isinstance(engine, SynchronousEngine) else None
     white_box = WhiteBox(engine, run, outcome, parts)
     engine.probes.append(white_box)
     for epoch in range(outcome.num_epochs, run.epochs):
         first_step, is_last = epoch * run.steps_per_epoch, epoch + 1 == run.epochs
-        started = time.monotonic()
-        losses, whose = train_epoch(run, engine, feed, epoch)
-        outcome.seconds += time.monotonic() - started
+        losses, whose, seconds = train_epoch(run, engine, feed, epoch, pace)
+        outcome.seconds += seconds
         outcome.reason = _divergence(losses, first_step, whose)
         if outcome.reason:
             white_box.write()
             outcome.status = "diverged"
             return outcome
         outcome.num_epochs = epoch + 1
-        if isinstance(clock, RoundsOfRun):
+        if not isinstance(clock, VirtualEngine):
             clock.go_to(outcome.num_epochs)
-        else:
-            outcome.staleness = dict(clock.staleness)
+        if isinstance(engine, VirtualEngine | Worker):
+            outcome.staleness = dict(engine.staleness)
         if run.is_evaluated(epoch):
             row: Row = {
                 "epoch": epoch + 1,
@@ -138,8 +153,11 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
     return outcome
 
 
-def train_epoch(run: Run, engine: Engine, feed: Feed, epoch: int) -> tuple[Tensor, Tensor]:
-    """The losses `[N, steps]` of one epoch and whose they are, on the host; until then nothing waits for the device."""
+def train_epoch(
+    run: Run, engine: Engine, feed: Feed, epoch: int, pace: Pace | None = None
+) -> tuple[Tensor, Tensor, float]:
+    """The losses `[N, steps]` of one epoch and whose they are, on the host; until then nothing waits for the device.
+    And what it has taken, in seconds. Processes that wait for each other keep a `pace`."""
 
     def lr(step: int) -> float:
         return learning_rate(
@@ -150,14 +168,41 @@ def train_epoch(run: Run, engine: Engine, feed: Feed, epoch: int) -> tuple[Tenso
             decay=run.decay,
         )
 
+    if isinstance(engine, Worker):
+        return engine.train_epoch(feed, epoch, lr)
+    started = time.monotonic()
     if isinstance(engine, VirtualEngine):
-        return advance_epoch(run, engine, feed, epoch, lr)
+        losses, whose = advance_epoch(run, engine, feed, epoch, lr)
+    else:
+        losses, whose = _step_by_step(run, engine, feed, epoch, lr, pace)
+    return losses, whose, time.monotonic() - started
+
+
+def _step_by_step(
+    run: Run, engine: Engine, feed: Feed, epoch: int, lr: Callable[[int], float], pace: Pace | None
+) -> tuple[Tensor, Tensor]:
     first_step, losses = epoch * run.steps_per_epoch, []
+    step = engine.step if pace is None else _paced(engine, pace)
     for i, (inputs, targets) in enumerate(feed.epoch(epoch)):
         engine.set_lr(lr(first_step + i))
-        losses.append(engine.step(inputs, targets))
+        losses.append(step(inputs, targets))
     whose = torch.arange(run.workers)[:, None].expand(-1, len(losses))
     return engine.gather(torch.stack(losses, 1)).cpu(), whose
+
+
+def _paced(engine: Engine, pace: Pace) -> Callable[[Tensor, Tensor], Tensor]:
+    """Steps whose gradients take their time, which begins at the end of the step before."""
+    assert isinstance(engine, SynchronousEngine)
+
+    def step(inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = engine.backward(inputs, targets)
+        pace.rest()
+        engine.optimizer.step()
+        pace.begin()
+        return loss
+
+    pace.begin()
+    return step
 
 
 def _divergence(losses: Tensor, first_step: int, whose: Tensor) -> str:

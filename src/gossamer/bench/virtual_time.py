@@ -1,12 +1,12 @@
-"""Virtual time of a run: a clock beside a synchronous method, an epoch of an asynchronous one."""
+"""Virtual time of a run: a clock beside a training, and an epoch of an asynchronous method that follows one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from gossamer import algorithms
-from gossamer.clock import Rounds
+from gossamer.clock import Event, Rounds, asynchronous
 from gossamer.engines import Engine, Ticket, VirtualEngine
 
 from .experiment import Run
@@ -41,33 +41,54 @@ class RoundsOfRun:
             self._rounds.advance(volume)
 
 
-def make_clock(run: Run, engine: Engine) -> RoundsOfRun:
+class EventsOfRun:
+    """The clock beside real processes that do not wait for each other."""
+
+    def __init__(self, run: Run, events: Iterator[Event]) -> None:
+        self._num_in_epoch, self._events = run.workers * run.steps_per_epoch, events
+        self._num_gradients = 0
+        self.now_s = 0.0
+
+    def go_to(self, epoch: int) -> None:
+        """To the end of so many epochs."""
+        while self._num_gradients < epoch * self._num_in_epoch:
+            event = next(self._events)
+            self._num_gradients += event.kind == "gradient"
+            self.now_s = event.time_s
+
+
+def make_clock(run: Run, engine: Engine) -> RoundsOfRun | EventsOfRun:
     """At the start of a run."""
     algorithm = algorithms.build(run.algorithm)
     size = sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
+    if algorithm.is_asynchronous:
+        return EventsOfRun(run, asynchronous(run.algorithm, run.cluster(), run.schedule(), size))
     schedule = None if algorithm.ignores_graph else run.schedule()
     rounds = Rounds(run.cluster(), schedule, size, every=algorithm.mixes_every, overlaps=algorithm.overlaps)
     return RoundsOfRun(run, rounds, engine)
 
 
-def advance_epoch(
-    run: Run, engine: VirtualEngine, feed: Feed, epoch: int, lr: Callable[[int], float]
-) -> tuple[Tensor, Tensor]:
-    """Until the workers together have processed the data once more: losses `[N, steps]` and whose they are.
+def place(run: Run, worker: int, ticket: Ticket) -> tuple[int, int, int]:
+    """The batch that a worker takes: the epoch, the step, whose share.
 
     The work is shared: whoever reads takes the next batch of the epoch, whosesoever share it was dealt to. Where shares
     differ on purpose (`alpha`), each worker goes through its own, over and over, at its own pace.
     """
+    number, own = ticket
+    steps, workers = run.steps_per_epoch, run.workers
+    if run.alpha is not None:
+        return own // steps, own % steps, worker
+    return number // (steps * workers), number // workers % steps, number % workers
+
+
+def advance_epoch(
+    run: Run, engine: VirtualEngine, feed: Feed, epoch: int, lr: Callable[[int], float]
+) -> tuple[Tensor, Tensor]:
+    """Until the workers together have processed the data once more: losses `[N, steps]` and whose they are."""
     steps, workers = run.steps_per_epoch, run.workers
 
-    def place(worker: int, ticket: Ticket) -> tuple[int, int, int]:
-        number, own = ticket
-        if run.alpha is not None:
-            return own // steps, own % steps, worker
-        return number // (steps * workers), number // workers % steps, number % workers
-
     def batches(tickets: Sequence[Ticket | None]) -> tuple[Tensor, Tensor]:
-        places = [None if ticket is None else place(worker, ticket) for worker, ticket in enumerate(tickets)]
+        places = [None if ticket is None else place(run, worker, ticket) for worker, ticket in enumerate(tickets)]
         any_place = next(each for each in places if each is not None)
         return feed.pick([each or any_place for each in places])
 

@@ -8,6 +8,7 @@ from .asynchronous_pairs import AsynchronousPairs
 from .blame import NeighborLost
 from .decentralized import Decentralized
 from .memory import OutOfMemory
+from .one_replica import OneReplica
 from .served import Served
 from .stacked import MakeOptimizer, StackedEngine
 from .stacked_gradient import CannotStack, StackedGradient
@@ -29,6 +30,7 @@ __all__ = [
     "Loss",
     "MakeOptimizer",
     "NeighborLost",
+    "OneReplica",
     "OutOfMemory",
     "Served",
     "StackedEngine",

@@ -112,6 +112,15 @@ class Asynchronous(Decentralized):
         self._warn()
         self.roll.meet(at)
 
+    @torch.no_grad()
+    def come_together(self) -> None:
+        """Bring all models up to date, as their replicas are at one moment. All ranks; waits for the slowest.
+
+        Until its next step a worker's model stays so, whatever its partners do.
+        """
+        with self._rescuing(), self._together("come_together()"):
+            pass
+
     def settle(self) -> None:
         """Nothing to wait for: nobody but this worker reads or writes its model's parameters."""
 

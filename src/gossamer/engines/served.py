@@ -1,4 +1,4 @@
-"""Asynchronous SGD with a parameter server: rank 0 holds the parameters and steps, the others bring it gradients."""
+"""Asynchronous SGD with a parameter server: one rank holds the parameters and steps, the others bring it gradients."""
 
 import threading
 import time
@@ -9,26 +9,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.algorithms import ParameterServer
+
 from .asynchronous import Asynchronous
 from .blame import NeighborLost
 from .link import Link, LinkBroken, Word, farewell
 from .parcel import Parcel
 
-_SERVER = 0
 _PUSH = 1.0
 
 
 class Served(Asynchronous):
     """Between its beginning and `close`, `optimizer.step()` of a worker is one step of the server.
 
-    It sends its gradients, and its learning rates with them; the server's optimizer steps, and the worker gets the
-    parameters as they are then. The worker's own optimizer steps nothing. The server makes one step after the other,
-    in the order in which gradients arrive, in threads that listen to the workers; its own loop gets no batches
-    (`share`), and it waits where all ranks meet. A worker that dies is left behind; without the server nobody goes on.
+    It sends its gradients, and its learning rates with them; the server's optimizer steps, at the rate that
+    `ParameterServer.rate` makes of these, and the worker gets the parameters as they are then. The worker's own
+    optimizer steps nothing. The server makes one step after the other, in the order in which gradients arrive, in
+    threads that listen to the workers; its own loop gets no batches (`share`), and it waits where all ranks meet. A
+    worker that dies is left behind; without the server nobody goes on.
     """
 
+    algorithm: ParameterServer
+
+    def __init__(self, *arguments: Any, server: int = 0, **settings: Any) -> None:
+        """`server` is the rank that serves."""
+        self.server = server
+        super().__init__(*arguments, **settings)
+
     def _partners(self, rank: int) -> list[int]:
-        return [_SERVER] if rank != _SERVER else [other for other in range(self.size) if other != _SERVER]
+        return [self.server] if rank != self.server else [other for other in range(self.size) if other != self.server]
 
     def _begin(self) -> None:
         self._version = 0
@@ -56,15 +65,15 @@ class Served(Asynchronous):
     @property
     def is_server(self) -> bool:
         """Whether this rank only serves; one alone trains."""
-        return self.rank == _SERVER and self.size > 1
+        return self.rank == self.server and self.size > 1
 
     # ---- the worker -------------------------------------------------------------------------------------
 
     def _before_step(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self.is_server and threading.current_thread() is not self._server_thread:
             raise ValueError(
-                f"rank {_SERVER} serves the parameters and steps with the gradients of others only: take the batches "
-                "from training.share(...), which leaves them to the other ranks"
+                f"rank {self.server} serves the parameters and steps with the gradients of others only: take the "
+                "batches from training.share(...), which leaves them to the other ranks"
             )
         super()._before_step(arguments, keywords)
         if self.size > 1 and not self.is_server:
@@ -76,11 +85,10 @@ class Served(Asynchronous):
 
     @torch.no_grad()
     def _push(self) -> None:
-        link, began = self.links.get(_SERVER), time.monotonic()
+        link, began = self.links.get(self.server), time.monotonic()
         if link is None:
-            why = self._lost.get(_SERVER, "it has left")
-            raise NeighborLost(_SERVER, f"rank {_SERVER}, which served the parameters, is lost: {why}")
-        gradients, parameters = self._gradients[_SERVER], self._parameters[_SERVER]
+            raise self._lost_server(self._lost.get(self.server, "it has left"))
+        gradients, parameters = self._gradients[self.server], self._parameters[self.server]
         rates = [float(param_group["lr"]) for param_group in self.optimizer.param_groups]
         try:
             gradients.fill([replica.grads for replica in self.replicas])
@@ -89,11 +97,16 @@ class Served(Asynchronous):
             link.send(gradients)
             link.receive(parameters)
         except LinkBroken as error:
-            raise NeighborLost(_SERVER, f"rank {_SERVER}, which served the parameters, is lost: {error}") from error
+            raise NeighborLost(
+                self.server, f"rank {self.server}, which served the parameters, is lost: {error}"
+            ) from error
         self.mixer.bytes_sent += gradients.nbytes
         read, self._version = self._version, self._take(parameters)
         self._staleness.add(self._version - 1 - read)
         self.transport.waited_s += time.monotonic() - began
+
+    def _lost_server(self, why: str) -> NeighborLost:
+        return NeighborLost(self.server, f"rank {self.server}, which served the parameters, is lost: {why}")
 
     def _take(self, parameters: Parcel) -> int:
         version = torch.zeros(1, dtype=torch.int64)
@@ -114,12 +127,13 @@ class Served(Asynchronous):
         with self._turn:
             self._turn.wait_for(lambda: not (self._is_still or self._aside))
             self._server_thread = threading.current_thread()
+            staleness = self._version - int(read)
             for param_group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-                _set_rate(param_group, rate)
+                _set_rate(param_group, self.algorithm.rate(rate, num_workers=self.size - 1, staleness=staleness))
             gradients.empty_into([replica.grads for replica in self.replicas])
             with self._termination.held():
                 self.optimizer.step()
-            self._staleness.add(self._version - int(read))
+            self._staleness.add(staleness)
             self._version += 1
             parameters.fill(self._served())
             self._synchronize()
@@ -161,8 +175,8 @@ class Served(Asynchronous):
 
     def _from_server(self, tensors: list[Tensor]) -> list[Tensor]:
         """Sums in which all others are zero."""
-        if _SERVER not in self.roll.members:
-            raise NeighborLost(_SERVER, f"rank {_SERVER}, which served the parameters, is lost")
+        if self.server not in self.roll.members:
+            raise self._lost_server("it is not among those who have come")
         return [self._sum(values, is_counted=self.is_server) for values in tensors]
 
     def _go_on(self) -> None:

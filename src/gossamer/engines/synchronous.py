@@ -9,10 +9,11 @@ from torch.optim import Optimizer
 from gossamer.algorithms import Algorithm, Unpack
 from gossamer.topologies import Schedule
 
-from ._engine import Loss, evaluating
+from ._engine import Loss
 from .around_step import AroundStep
 from .exchange import ProcessExchange, Unmixed
 from .flat import flatten
+from .one_replica import OneReplica
 from .transport import Transport
 from .wire import Wire
 
@@ -67,7 +68,7 @@ class BoundProcessMix:
         return BoundProcessMix(self._parent, self._schedule, self._step + 1, is_push=self._is_push)
 
 
-class SynchronousEngine(AroundStep):
+class SynchronousEngine(OneReplica, AroundStep):
     """Decentralizes `optimizer.step()` over a process group.
 
     All replicas begin equal: parameters and buffers of rank 0 go to everybody. From then on each `optimizer.step()`
@@ -120,51 +121,14 @@ class SynchronousEngine(AroundStep):
         trained = {id(parameter) for replica in self.replicas for parameter in replica.parameters.values()}
         return {name: p for name, p in self.model.named_parameters() if id(p) not in trained}
 
-    @property
-    def num_replicas(self) -> int:
-        return self.transport.size
-
-    @property
-    def local(self) -> slice:
-        return slice(self.transport.rank, self.transport.rank + 1)
-
-    def flats(self) -> list[Tensor]:
-        return [replica.params.unsqueeze(0) for replica in self.replicas]
-
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        if self.loss is None:
-            raise ValueError("the engine was made without a loss, for a loop of your own: call optimizer.step() there")
-        self.optimizer.zero_grad()
-        loss = self.loss(self.model(inputs[0]), targets[0])
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = self.backward(inputs, targets)
         self.optimizer.step()
-        return loss.detach().unsqueeze(0)
-
-    @torch.no_grad()
-    def outputs(self, inputs: Tensor) -> Tensor:
-        with evaluating(self.model):
-            said: Tensor = self.model(inputs[0])
-        return said.unsqueeze(0)
-
-    @torch.no_grad()
-    def averaged_outputs(self, inputs: Tensor) -> Tensor:
-        averaged = {
-            name: self.mean(tensor.detach().unsqueeze(0)) if tensor.is_floating_point() else tensor
-            for name, tensor in (*self.model.named_parameters(), *self.model.named_buffers())
-        }
-        with evaluating(self.model):
-            said: Tensor = torch.func.functional_call(self.model, averaged, (inputs,))
-        return said
+        return loss
 
     def close(self) -> None:
         super().close()
         self.transport.close()
-
-    def gather(self, local: Tensor) -> Tensor:
-        return self.transport.gather(local[0])
-
-    def mean(self, local: Tensor) -> Tensor:
-        return self.transport.start_mean(local[0], exact=True).wait()
 
 
 def _trained(model: nn.Module, optimizer: Optimizer) -> dict[str, nn.Parameter]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gossamer.algorithms import ParameterServer
 from gossamer.clock import Event
 
 from .stacked import MakeOptimizer, mean_of_replicas
@@ -18,23 +19,23 @@ class VirtualServer(VirtualEngine):
         gradient   x ← step(x, g_i(x̂_i))
         read       x̂_i ← x
 
-    The replica of a worker is the copy that it computes with; the model is the server's. Others take a step with the
-    mean of N gradients where the server takes N, so the learning rate is divided by N; and by the staleness of the
-    gradient, without which so late a step overshoots at any rate that is right for the others.
-
-    Reference for the latter: Zhang et al., "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016.
+    The replica of a worker is the copy that it computes with; the model is the server's. Its rate is what
+    `ParameterServer.rate` makes of that of the training.
     """
+
+    algorithm: ParameterServer
 
     def _make_optimizer(self, make: MakeOptimizer) -> Optimizer:
         self._server = [nn.Parameter(flat[0].clone()) for flat in self._read]
         return make(self._server)
 
     def set_lr(self, lr: float) -> None:
-        self._lr = lr / self.num_replicas
+        self._lr = lr
 
     def _follow(self, event: Event) -> None:
         if event.kind == "gradient":
-            super().set_lr(self._lr / max(event.staleness, 1))
+            rate = self.algorithm.rate(self._lr, num_workers=self.num_replicas, staleness=event.staleness)
+            super().set_lr(rate)
             for mine, pending in zip(self._server, self._pending, strict=True):
                 mine.grad = pending[event.worker]
             self.optimizer.step()
