@@ -141,7 +141,6 @@ def test_a_loss_that_is_no_number_names_its_worker() -> None:
         ({"jitter": "uniform"}, "unknown jitter"),
         ({"compute_s": 0.0}, "above 0"),
         ({"gbit_per_s": 0.0}, "above 0"),
-        ({"engine": "processes"}, "take --engine stacked"),
     ],
 )
 def test_what_cannot_work_is_refused(settings: dict, says: str) -> None:
