@@ -64,7 +64,7 @@ def batches_of(run: Run, epochs: int) -> set[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("algorithm", METHODS)
 def test_processes_train_and_everything_is_kept(algorithm: str, tmp_path: Path) -> None:
-    experiment = replace(SMALL, algorithm=algorithm, workers=3 if algorithm == METHODS[1] else 4, epochs=8)
+    experiment = replace(SMALL, algorithm=algorithm, workers=3 if algorithm == METHODS[1] else 4, epochs=8, lr=0.3)
     results = run(experiment, tmp_path)
     (row,), (only,) = results.summary, results.runs
     assert row["accuracy"] > 0.8

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gossamer.cli import app
-from gossamer.recipes import TIME_TABLES
+from gossamer.recipes import TIME_TABLES, straggler_on_processes
 
 SLOWDOWNS = (1, 2, 10, 100, 1000, 10000)
 
@@ -76,11 +76,59 @@ def test_it_is_a_table_in_a_terminal(tmp_path: Path) -> None:
     assert all(name in done.stdout for name in ("ad-psgd", "all-reduce", "d-psgd", "parameter-server"))
 
 
+# ---- real processes --------------------------------------------------------------------------------------------
+
+
+def test_processes_train_every_method_at_three_slowdowns() -> None:
+    alone, *others = TIME_TABLES["straggler"].experiments(workers=4)
+    assert (alone.workers, alone.compute_s, alone.slow) == (1, 0.05, "")
+    methods = ("ad-psgd", "all-reduce", "d-psgd", "parameter-server")
+    places = [(method, slow) for method in methods for slow in ("", "3=2", "3=10")]
+    assert [(each.algorithm, each.slow) for each in others] == places
+    assert {(each.engine, each.compute_s, len(each.runs())) for each in others} == {("processes", 0.05, 1)}
+
+
+def test_a_real_model_takes_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossamer.recipes.straggler_processes._SLEEPS", "none")
+    assert not any(each.runs()[0].paced for each in straggler_on_processes(task="digits", workers=4))
+    given = straggler_on_processes(task="digits", workers=4, compute_s=0.3)
+    assert {each.runs()[0].compute_s for each in given} == {0.3}
+
+
+def test_rows_of_real_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two methods at two slowdowns, through the command line; and again, from what is there."""
+    methods = {"ad-psgd": "ring", "parameter-server": "star"}
+    monkeypatch.setattr("gossamer.recipes.straggler_processes.METHODS", methods)
+    monkeypatch.setattr("gossamer.recipes.straggler_processes.SLOWDOWNS", (1, 3))
+    command = ["bench", "--recipe", "straggler", "--engine", "processes", "--workers", "2", "--compute-s", "0.001"]
+    done = CliRunner().invoke(app, [*command, "--json", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    places = [(row["algorithm"], row["slowdown"], row["graph"]) for row in rows]
+    assert places == [(method, slowdown, graph) for method, graph in methods.items() for slowdown in (1, 3)]
+    for row in rows:
+        assert (row["engine"], row["workers"], row["task"]) == ("processes", 2, "digits")
+        assert row["epoch_s"] > 0
+        assert row["speedup"] > 0
+        assert row["virtual_epoch_s"] == pytest.approx(718 * 0.001 / (2 if row["slowdown"] == 1 else 4 / 3), rel=0.2)
+    assert [row["of_undisturbed"] for row in rows if row["slowdown"] == 1] == [1.0, 1.0]
+    again = CliRunner().invoke(app, [*command, "--out", str(tmp_path)])
+    assert again.exit_code == 0, again.stderr
+    assert "real time, with a process a worker" in " ".join(again.stdout.split())
+    page = (tmp_path / "straggler-processes.html").read_text()
+    assert "<svg" not in page
+    assert f"{rows[0]['epoch_s']:.2f} ({rows[0]['speedup']:.3g})" in page
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (("--epochs", "3"), "sets --epochs itself"),
-        (("--engine", "processes"), "leave --engine out"),
+        (("--engine", "stacked"), "leave --engine out, or take --engine processes"),
+        (("--engine", "processes", "--latency-s", "1"), "sets --latency-s itself"),
+        (("--engine", "processes", "--workers", "1"), "2 or more"),
+        (("--engine", "processes", "--workers", "3"), "bipartite"),
+        (("--engine", "processes", "--task", "resnet20"), "--data"),
         (("--workers", "1"), "2 or more"),
         (("--task", "lstm"), "resnet20, vgg16"),
     ],

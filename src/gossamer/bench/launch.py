@@ -68,8 +68,8 @@ def torchrun_group(runs: Sequence[Run]) -> ProcessGroup:
     needed = sorted({run.num_processes for run in runs})
     if len(needed) > 1:
         raise ValueError(
-            f"torchrun has made {torchrun_size()} processes, but one method needs {needed[0]} and the other, which has a "
-            f"server, {needed[1]}: start without torchrun"
+            f"torchrun has made {torchrun_size()} processes, but one method needs {needed[0]} and the other, which "
+            f"has a server, {needed[1]}: start without torchrun"
         )
     if torchrun_size() != needed[0]:
         raise ValueError(

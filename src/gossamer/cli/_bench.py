@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gossamer.bench import Experiment, Results
 
 _COMPARE, _RATE, _INSIDE = "What to compare", "Learning rate", "Data and measurements"
-_RUN, _RECIPE, _TIME = "Where and how it runs", "Published comparisons", "Virtual time"
+_RUN, _RECIPE, _TIME = "Where and how it runs", "Published comparisons", "Time, virtual and real"
 
 
 def _option(panel: str, help: str, *names: str, default: str | bool = False) -> Any:
@@ -28,6 +28,7 @@ def _option(panel: str, help: str, *names: str, default: str | bool = False) -> 
     "gossamer bench --task resnet20 --data ~/data --workers 96 --lr-rule linear,sqrt\n\n"
     "gossamer bench --recipe ada-96 --miniature\n\n"
     "gossamer bench --recipe straggler\n\n"
+    "gossamer bench --recipe straggler --engine processes --workers 8\n\n"
     "gossamer bench --algorithm ad-psgd --slow 3=10 --seeds 1\n\n"
     "gossamer bench --engine processes --workers 8 --seeds 1\n\n"
     "torchrun --nproc-per-node 4 -m gossamer bench --engine processes"
@@ -124,7 +125,13 @@ def bench(
         ),
     ] = None,
     compute_s: Annotated[
-        float | None, _option(_TIME, "Seconds that a gradient takes.", "--compute-s", default="0.01")
+        float | None,
+        _option(
+            _TIME,
+            "Seconds that a gradient takes; real processes sleep for the rest of it.",
+            "--compute-s",
+            default="0.01; on processes what it takes",
+        ),
     ] = None,
     latency_s: Annotated[
         float | None, _option(_TIME, "Seconds until a message arrives, however small.", "--latency-s", default="5e-5")
@@ -179,11 +186,16 @@ def bench(
         _tell_times(recipe, chosen, out, as_json)
         return
     experiments = _plain(chosen) if recipe is None else _from_recipe(recipe, chosen, miniature)
-    results = [_carry_out(experiment, out, jobs, as_json) for experiment in experiments]
+    silent = as_json or not _speaks()
+    results = [_tell(_carry_out(experiment, out, jobs, silent), silent) for experiment in experiments]
     if as_json and _speaks():
         tables = [{"folder": str(each.folder), "rows": each.summary} for each in results]
         said = tables[0] if recipe is None else {"recipe": recipe, "experiments": tables}
         print(json.dumps(said, indent=2))
+    _refuse_diverged(results)
+
+
+def _refuse_diverged(results: "list[Results]") -> None:
     diverged = [run for each in results for run in each.diverged]
     for run in diverged:
         print(f"gossamer: {run.run.folder} diverged: {run.reason}", file=sys.stderr)
@@ -234,13 +246,18 @@ def _is_time_table(name: str) -> bool:
 
 
 def _tell_times(name: str, chosen: dict[str, Any], out: Path, as_json: bool) -> None:
-    """A recipe that trains nothing: the clock alone answers, at once."""
+    """A recipe that compares times: the clock answers at once, and trains nothing; real processes train."""
     from gossamer._files import write_text
     from gossamer.recipes import TIME_TABLES, print_times
 
-    table = TIME_TABLES[name]
-    _refuse_fixed(name, chosen, table.takes)
-    times, page = table.make(**chosen), out / f"{name}.html"
+    table, on_processes = TIME_TABLES[name], chosen.get("engine") == "processes"
+    _refuse_fixed(name, chosen, table.takes(on_processes=on_processes))
+    if on_processes:
+        results = [_carry_out(each, out, jobs=1, silent=as_json) for each in table.experiments(**chosen)]
+        _refuse_diverged(results)
+        times, page = table.measured(results), out / f"{name}-processes.html"
+    else:
+        times, page = table.make(**chosen), out / f"{name}.html"
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_text(page, times.page())
@@ -258,22 +275,26 @@ def _option_of(setting: str) -> str:
     return f"--{short.get(setting, setting.replace('_', '-'))}"
 
 
-def _carry_out(experiment: "Experiment", out: Path, jobs: int, as_json: bool) -> "Results":
+def _carry_out(experiment: "Experiment", out: Path, jobs: int, silent: bool) -> "Results":
     from gossamer.bench import run
     from gossamer.bench.processes import FORESEEN, WorkerFailed
-    from gossamer.bench.terminal import Progress, print_table
+    from gossamer.bench.terminal import Progress
 
     failures: tuple[type[Exception], ...] = (WorkerFailed, *FORESEEN, OSError)
-    silent = as_json or not _speaks()
     with Progress(silent=silent) as progress:
         try:
-            results = run(experiment, out, progress.on_event, jobs=jobs)
+            return run(experiment, out, progress.on_event, jobs=jobs)
         except failures as error:
             print(f"gossamer: {error}; finished runs are kept, the same command goes on with them", file=sys.stderr)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             print("gossamer: stopped; the same command goes on with what is there", file=sys.stderr)
             raise typer.Exit(130) from None
+
+
+def _tell(results: "Results", silent: bool) -> "Results":
+    from gossamer.bench.terminal import print_table
+
     if not silent:
         print_table(results)
     return results

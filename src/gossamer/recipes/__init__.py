@@ -12,6 +12,7 @@ from .adpsgd_accuracy import adpsgd_accuracy
 from .lr_rules import lr_rules
 from .scale import scale
 from .straggler import straggler
+from .straggler_processes import straggler_on_processes, times_of
 
 RECIPES: dict[str, Recipe] = {
     "ada-96": Recipe(
@@ -39,9 +40,11 @@ TIME_TABLES: dict[str, TimeTable] = {
     "straggler": TimeTable(
         make=straggler,
         summary="one of 16 workers slowed up to 10000 times: epochs of AD-PSGD, all-reduce, D-PSGD, a parameter server",
+        experiments=straggler_on_processes,
+        measured=times_of,
     ),
 }
-"""Recipes of which the clock alone tells the outcome: nothing is trained."""
+"""Recipes of which the clock alone tells the outcome; real processes can be asked too."""
 
 __all__ = [
     "RECIPES",
@@ -57,4 +60,5 @@ __all__ = [
     "print_times",
     "scale",
     "straggler",
+    "straggler_on_processes",
 ]

@@ -1,12 +1,15 @@
-"""Recipes that compare times alone: nothing is trained, and torch stays out."""
+"""Recipes that compare times alone: by the clock, where nothing is trained and torch stays out, or by processes."""
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gossamer.bench import Experiment, Results
 
 Row = dict[str, Any]
 """`algorithm`, `slowdown`, `epoch_s`, `speedup`, `engine`, and what else there is to say."""
@@ -20,9 +23,9 @@ class Times:
 
     title: str
     rows: list[Row]
-    timelines: dict[str, str]
+    timelines: dict[str, str] = field(default_factory=dict)
     """The first steps of each method, as SVG."""
-    drawn_at: int
+    drawn_at: int = 1
     """The slowdown of the timelines."""
 
     def table(self, *, with_published: bool) -> list[list[str]]:
@@ -44,22 +47,23 @@ class Times:
     def says(self, *, with_published: bool) -> str:
         """What the numbers of the table are."""
         published = "; after the stroke what was published" if with_published else ""
+        time = "virtual time" if self.rows[0]["engine"] == "virtual" else "real time, with a process a worker,"
         return (
-            f"One of {self.rows[0]['workers']} workers slowed: seconds of virtual time an epoch, and in brackets how "
+            f"One of {self.rows[0]['workers']} workers slowed: seconds of {time} an epoch, and in brackets how "
             f"many times faster that is than one worker alone{published}."
         )
 
     def page(self) -> str:
         """The table and the timelines as HTML that opens offline."""
         head, *lines = self.table(with_published=self.has_published)
-        figures = (f"<h2>{escape(name)}</h2>\n<figure>{drawn}</figure>" for name, drawn in self.timelines.items())
-        return Template(files(__package__).joinpath("times.html").read_text(encoding="utf-8")).substitute(
+        figures = [f"<h2>{escape(name)}</h2>\n<figure>{drawn}</figure>" for name, drawn in self.timelines.items()]
+        drawn = Template(_read("timelines.html")).substitute(slowdown=self.drawn_at, figures="\n".join(figures))
+        return Template(_read("times.html")).substitute(
             title=escape(self.title),
             head=_line(head, "th"),
             lines="\n".join(_line(line, "td") for line in lines),
             says=escape(self.says(with_published=self.has_published)),
-            slowdown=self.drawn_at,
-            timelines="\n".join(figures),
+            timelines=drawn if figures else "",
         )
 
 
@@ -70,11 +74,14 @@ class TimeTable:
     make: Callable[..., Times]
     """Its keyword arguments are what may be chosen; all else is part of the comparison."""
     summary: str
+    experiments: "Callable[..., tuple[Experiment, ...]]"
+    """The same by real processes: what to train. Takes what may be chosen there."""
+    measured: "Callable[[Sequence[Results]], Times]"
+    """What that has shown."""
 
-    @property
-    def takes(self) -> tuple[str, ...]:
+    def takes(self, *, on_processes: bool) -> tuple[str, ...]:
         """The names of what may be chosen."""
-        return tuple(inspect.signature(self.make).parameters)
+        return tuple(inspect.signature(self.experiments if on_processes else self.make).parameters)
 
 
 def print_times(times: Times) -> None:
@@ -102,6 +109,10 @@ def _cell(row: Row, with_published: bool) -> str:
 
 def _seconds(value: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _line(cells: Sequence[str], tag: str) -> str:

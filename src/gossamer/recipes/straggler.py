@@ -75,7 +75,10 @@ def straggler(
     from gossamer.clock import Cluster, Computation, Link
 
     if engine not in (None, "virtual"):
-        raise ValueError(f"the recipe 'straggler' runs in virtual time, not on {engine!r}: leave --engine out")
+        raise ValueError(
+            f"the recipe 'straggler' runs in virtual time or on processes, not on {engine!r}: leave --engine out, or "
+            "take --engine processes"
+        )
     name, n = given(task, "resnet20"), given(workers, 16)
     if not isinstance(n, int) or n < 2:
         raise ValueError(f"workers={n}: the recipe 'straggler' takes one number of workers, 2 or more")
