@@ -110,7 +110,7 @@ def test_rows_of_real_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert (row["engine"], row["workers"], row["task"]) == ("processes", 2, "digits")
         assert row["epoch_s"] > 0
         assert row["speedup"] > 0
-        assert row["virtual_epoch_s"] == pytest.approx(718 * 0.001 / (2 if row["slowdown"] == 1 else 4 / 3), rel=0.2)
+        assert row["virtual_epoch_s"] == pytest.approx(358 * 0.001 / (2 if row["slowdown"] == 1 else 4 / 3), rel=0.2)
     assert [row["of_undisturbed"] for row in rows if row["slowdown"] == 1] == [1.0, 1.0]
     again = CliRunner().invoke(app, [*command, "--out", str(tmp_path)])
     assert again.exit_code == 0, again.stderr
