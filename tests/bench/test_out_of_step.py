@@ -109,6 +109,25 @@ def test_the_work_is_shared_and_a_slow_worker_does_less(
         assert [row["accuracy"] for row in each.epochs] == [row["accuracy"] for row in results[0].epochs]
 
 
+def test_one_swap_follows_each_gradient_as_in_virtual_time(tmp_path: Path) -> None:
+    """Of several that fall due while one is under way the real ones become one, so there may be fewer."""
+    only = one("ad-psgd", compute_s=0.02, batch_size=16, epochs=1)
+
+    def rank(group: ProcessGroup) -> float:
+        engine = make_engine(only, group)
+        train(only, engine, on_epoch=lambda run, row: None)
+        engine.close()
+        return float(engine.bytes_sent[0])
+
+    virtual = make_engine(replace(only, engine="stacked", paced=False))
+    train(only, virtual, on_epoch=lambda run, row: None)
+    model_bytes, gradients = 1946 * 8, only.num_steps * 4
+    real, expected = (sum(sent) / (2 * model_bytes) for sent in (run_ranks(4, rank), virtual.bytes_sent))
+    assert gradients - 4 <= expected <= gradients
+    assert gradients / 2 <= real <= gradients + 4
+    assert real == int(real)
+
+
 def test_shares_that_differ_on_purpose_are_not_shared(tmp_path: Path, picked: list[tuple[int, int, int]]) -> None:
     only = one("ad-psgd", alpha=0.5, epochs=1)
     outcomes(only, tmp_path)

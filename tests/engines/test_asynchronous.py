@@ -91,6 +91,34 @@ def test_hundreds_of_swaps_and_gradients_in_parallel_keep_the_sum(optimizer: str
             assert state[name] is expected_state[name] is None or torch.equal(state[name], expected_state[name]), name
 
 
+def test_models_that_have_come_together_are_of_one_moment() -> None:
+    """Their mean is that of as many optimizers by themselves, whatever is swapped before and after."""
+
+    def rank(group: ProcessGroup) -> list[Tensor]:
+        model, gradients, seen = Point(40), given_gradients(group.rank()), []
+        stepping = OPTIMIZERS["momentum"](model)
+        with begin(model, stepping, group, topology="ring", seed=1) as training:
+            for num_steps in (20 + group.rank(), 50):
+                while training.num_steps < num_steps:
+                    step_with(gradients, model, stepping)
+                training.come_together()
+                seen.append(model.x.detach().clone())
+        return seen
+
+    trained = run_ranks(SIZE, rank)
+    for moment, first in enumerate((20, 50)):
+        alone = []
+        for each in range(SIZE):
+            model, gradients = Point(40), given_gradients(each)
+            stepping = OPTIMIZERS["momentum"](model)
+            for _ in range(first + each * (moment == 0)):
+                step_with(gradients, model, stepping)
+            alone.append(model.x.detach())
+        together = torch.stack([seen[moment] for seen in trained])
+        torch.testing.assert_close(together.mean(0), torch.stack(alone).mean(0), rtol=0, atol=1e-12)
+        assert together.std(0).max() > 0, "they are no average"
+
+
 def test_one_worker_alone_is_the_bare_optimizer() -> None:
     def rank(group: ProcessGroup) -> Tensor:
         model = network()

@@ -206,6 +206,21 @@ def test_a_server_that_fails_leaves_nobody_waiting() -> None:
     run_ranks(2, rank)
 
 
+def test_those_who_come_together_have_what_the_server_has() -> None:
+    def rank(group: ProcessGroup) -> Tensor:
+        model = network()
+        with begin(model, sgd(model), group) as training:
+            if group.rank():
+                take_steps(training, range(group.rank()))
+            training.come_together()
+            return flat(model)
+
+    first, *others = run_ranks(3, rank)
+    assert not torch.equal(first, flat(network()))
+    for own in others:
+        assert torch.equal(own, first)
+
+
 def test_averaged_and_saved_and_loaded(tmp_path: Path) -> None:
     """The average has the server's parameters, and the workers' statistics of batch norm: the server has none."""
 

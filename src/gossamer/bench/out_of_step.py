@@ -8,7 +8,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, Store  # type: ignore[attr-defined]
 from torch.optim import Optimizer
@@ -24,7 +26,7 @@ from .pace import Pace
 from .virtual_time import place
 
 _PATIENCE = timedelta(days=365)
-"""An epoch may be long; should somebody die, whoever has started the processes ends them all."""
+"""An epoch may be long. Should somebody die, whoever has started the processes ends them all."""
 _TOGETHER, _SAVE, _LOAD, _CLOSE = "come together", "save", "load", "close"
 """What a server is told to do."""
 
@@ -146,7 +148,7 @@ class Worker(OneReplica):
     # ---- what an engine offers ----------------------------------------------------------------------------
 
     @property
-    def bytes_sent(self) -> Any:
+    def bytes_sent(self) -> NDArray[np.float64]:
         return self.training.bytes_sent
 
     def set_lr(self, lr: float) -> None:

@@ -38,6 +38,7 @@ def straggler_on_processes(
     asks: for machines with as many cores as workers. `--compute-s` makes gradients of any task take that long.
     """
     from gossamer.bench import Experiment
+    from gossamer.clock import ASYNCHRONOUS
     from gossamer.tasks import TASKS
 
     name, n = given(task, _SLEEPS), given(workers, 8)
@@ -48,7 +49,6 @@ def straggler_on_processes(
         compute_s = given(compute_s, _COMPUTE_S)
 
     def experiment(algorithm: str, graph: str, num_workers: int, slowdown: int, num_epochs: int) -> Experiment:
-        is_asynchronous = algorithm in ("ad-psgd", "parameter-server")
         return Experiment(
             task=name,
             data=data,
@@ -58,7 +58,7 @@ def straggler_on_processes(
             centralized=False,
             epochs=num_epochs,
             seeds=1,
-            probe_every=None if is_asynchronous else _LOOK_SELDOM,
+            probe_every=None if algorithm in ASYNCHRONOUS else _LOOK_SELDOM,
             slow="" if slowdown == 1 else f"{num_workers - 1}={slowdown}",
             jitter=given(jitter, "constant"),
             compute_s=compute_s,
