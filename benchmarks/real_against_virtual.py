@@ -14,7 +14,6 @@ the milliseconds a gradient (a round) by which the real epoch is longer.
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -32,10 +31,10 @@ from torch.distributed import TCPStore
 from gossamer.bench import Experiment, run
 
 GRAPHS = {"all-reduce": "complete", "d-psgd": "ring", "ad-psgd": "bipartite-exponential", "parameter-server": "star"}
-WORKERS = (4, 8)
+COMPUTE_S = {4: (0.2,), 8: (0.2, 0.4)}
+"""By the number of workers: the more share the cores, the longer a gradient must be for these not to matter."""
 JITTERS = ("constant", "lognormal:spread=0.3")
 SLOWED = (1, 4)
-COMPUTE_S = 0.2
 EPOCHS = 2
 ALLOWED = 0.10
 _ROUNDS = 50
@@ -58,6 +57,7 @@ def main(out: Path) -> None:
                 {
                     "algorithm": trained.run.algorithm,
                     "workers": trained.run.workers,
+                    "compute_s": trained.run.compute_s,
                     "jitter": trained.run.jitter,
                     "slow": trained.run.slow,
                     "epoch": epoch["epoch"],
@@ -65,7 +65,6 @@ def main(out: Path) -> None:
                     "virtual_s": virtual_s,
                     "ratio": real_s / virtual_s,
                     "beside_ms": 1e3 * (real_s - virtual_s) / trained.run.steps_per_epoch,
-                    "load_average": os.getloadavg()[0],
                 }
             )
         print(_line(rows[-len(trained.epochs) :]), flush=True)
@@ -77,7 +76,7 @@ def main(out: Path) -> None:
 
 
 def experiments(links: dict[str, dict[str, float]]) -> Iterator[Experiment]:
-    for workers in WORKERS:
+    for workers, compute_s in ((n, compute_s) for n, times in COMPUTE_S.items() for compute_s in times):
         usual = Experiment(
             workers=workers,
             batch_size=8,
@@ -85,7 +84,7 @@ def experiments(links: dict[str, dict[str, float]]) -> Iterator[Experiment]:
             seeds=1,
             epochs=EPOCHS,
             engine="processes",
-            compute_s=COMPUTE_S,
+            compute_s=compute_s,
             latency_s=links[str(workers)]["latency_s"],
             gbit_per_s=links[str(workers)]["gbit_per_s"],
         )
@@ -99,7 +98,8 @@ def experiments(links: dict[str, dict[str, float]]) -> Iterator[Experiment]:
 def _line(epochs: list[dict[str, Any]]) -> str:
     first = epochs[0]
     times = ", ".join(f"{row['real_s']:.2f} / {row['virtual_s']:.2f} s = {row['ratio']:.3f}" for row in epochs)
-    return f"{first['workers']} {first['algorithm']:16} {first['jitter']:22} {first['slow'] or '-':5} {times}"
+    who = f"{first['workers']} x {first['compute_s']} s {first['algorithm']:16}"
+    return f"{who} {first['jitter']:22} {first['slow'] or '-':5} {times}"
 
 
 # ---- messages of this host ------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def _line(epochs: list[dict[str, Any]]) -> str:
 def _measured(kept: Path) -> dict[str, dict[str, float]]:
     """Latency and bandwidth by the number of processes; measured once."""
     if not kept.exists():
-        kept.write_text(json.dumps({str(workers): _token_ring(workers) for workers in WORKERS}, indent=2) + "\n")
+        kept.write_text(json.dumps({str(workers): _token_ring(workers) for workers in COMPUTE_S}, indent=2) + "\n")
     return dict(json.loads(kept.read_text()))
 
 
