@@ -10,10 +10,12 @@ and environment.json. What is there already is not trained again.
 
 The clock knows of computation and messages; of what a step costs beside these it knows nothing: what the optimizer
 takes, asking the store for work, and cores that are wanted by more processes than there are. That is in `beside_ms`,
-the milliseconds a gradient (a round) by which the real epoch is longer.
+the milliseconds a gradient (a round) by which the real epoch is longer. `load` is the load average of the host at the
+end of a training; one's own processes, asleep most of the time, make up 1 to 2 of it.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -47,8 +49,12 @@ def main(out: Path) -> None:
     links = _measured(out / "links.json")
     rows, environment = [], {}
     for experiment in experiments(links):
+        folder = out / "runs" / experiment.folder
+        is_new = not list(folder.glob("*/outcome.json"))
         (trained,) = run(experiment, out / "runs").runs
-        environment = trained.environment
+        environment, load = trained.environment, folder / "load.txt"
+        if is_new:
+            load.write_text(f"{os.getloadavg()[0]}")
         before = {"seconds": 0.0, "virtual_s": 0.0}
         for epoch in trained.epochs:
             real_s, virtual_s = (epoch[name] - before[name] for name in ("seconds", "virtual_s"))
@@ -64,6 +70,7 @@ def main(out: Path) -> None:
                     "real_s": real_s,
                     "virtual_s": virtual_s,
                     "ratio": real_s / virtual_s,
+                    "load": float(load.read_text()) if load.exists() else None,
                     "beside_ms": 1e3 * (real_s - virtual_s) / trained.run.steps_per_epoch,
                 }
             )
@@ -106,44 +113,60 @@ def _line(epochs: list[dict[str, Any]]) -> str:
 
 
 def _measured(kept: Path) -> dict[str, dict[str, float]]:
-    """Latency and bandwidth by the number of processes; measured once."""
+    """Latency and bandwidth, and what an all-reduce takes, by the number of processes; measured once."""
     if not kept.exists():
-        kept.write_text(json.dumps({str(workers): _token_ring(workers) for workers in COMPUTE_S}, indent=2) + "\n")
+        kept.write_text(json.dumps({str(workers): _messages(workers) for workers in COMPUTE_S}, indent=2) + "\n")
     return dict(json.loads(kept.read_text()))
 
 
-def _token_ring(size: int) -> dict[str, float]:
+def _messages(size: int) -> dict[str, float]:
     context = get_context("spawn")  # the bench starts its fork server itself, with what it wants to be imported there
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
     here, there = context.Pipe(duplex=False)
-    ranks = [context.Process(target=_pass_on, args=(rank, size, store.port, there)) for rank in range(size)]
+    ranks = [context.Process(target=_be_a_rank, args=(rank, size, store.port, there)) for rank in range(size)]
     for process in ranks:
         process.start()
-    small_s, large_s = here.recv()
+    small_s, large_s, all_reduce_s = here.recv()
     for process in ranks:
         process.join()
-    return {"latency_s": small_s, "gbit_per_s": 8e-9 * _MEGABYTE / (large_s - small_s)}
+    gbit_per_s = 8e-9 * _MEGABYTE / (large_s - small_s)
+    return {"latency_s": small_s, "gbit_per_s": gbit_per_s, "all_reduce_s": all_reduce_s}
 
 
-def _pass_on(rank: int, size: int, port: int, tell: Connection) -> None:
+def _be_a_rank(rank: int, size: int, port: int, tell: Connection) -> None:
     store = TCPStore("127.0.0.1", port, is_master=False, timeout=_TIMEOUT)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
-    hops = []
-    for num_bytes in (8, _MEGABYTE):
-        token, taken = torch.zeros(num_bytes, dtype=torch.uint8), []
-        for _ in range(_ROUNDS):
-            dist.barrier()
-            began = time.monotonic()
-            if rank == 0:
-                dist.send(token, 1)
-            dist.recv(token, (rank - 1) % size)
-            if rank != 0:
-                dist.send(token, (rank + 1) % size)
-            taken.append((time.monotonic() - began) / size)
-        hops.append(sorted(taken)[_ROUNDS // 2])
+    found = [_hop(rank, size, num_bytes) for num_bytes in (8, _MEGABYTE)]
+    found.append(_all_reduce())
     if rank == 0:
-        tell.send(hops)
+        tell.send(found)
     dist.destroy_process_group()
+
+
+def _hop(rank: int, size: int, num_bytes: int) -> float:
+    """A token goes round, and everybody else waits for it."""
+    token, taken = torch.zeros(num_bytes, dtype=torch.uint8), []
+    for _ in range(_ROUNDS):
+        dist.barrier()
+        began = time.monotonic()
+        if rank == 0:
+            dist.send(token, 1)
+        dist.recv(token, (rank - 1) % size)
+        if rank != 0:
+            dist.send(token, (rank + 1) % size)
+        taken.append((time.monotonic() - began) / size)
+    return sorted(taken)[_ROUNDS // 2]
+
+
+def _all_reduce() -> float:
+    """Gloo's own, of gradients as large as those of the digits, by processes that have all slept until then."""
+    gradients, taken = torch.zeros(1946, dtype=torch.float64), []
+    for _ in range(_ROUNDS):
+        time.sleep(0.1)
+        began = time.monotonic()
+        dist.all_reduce(gradients)
+        taken.append(time.monotonic() - began)
+    return sorted(taken)[_ROUNDS // 2]
 
 
 if __name__ == "__main__":
