@@ -206,11 +206,13 @@ def test_workers_may_come_to_the_end_in_any_order_with_any_number_of_steps() -> 
             ends.append(floats(model))
         return ends
 
+    before = set(threading.enumerate())
     results = run_ranks(SIZE, rank)
     for ends in results:
         for end, expected in zip(ends, results[0], strict=True):
             assert torch.equal(end, expected)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gossamer-")]
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name.startswith("gossamer-")]
 
 
 def test_a_worker_that_fails_is_left_behind() -> None:
