@@ -51,12 +51,14 @@ class AsynchronousPairs(Asynchronous):
         self.gossip.stepped()
 
     def _stand_still(self, at: str) -> None:
-        """Swaps go on until all are here; then nobody begins any, and the last of them are waited for."""
+        """Swaps go on until all are here; then nobody begins any, and the last of them are waited for. Nor does anybody
+        begin the next before all have read: a partner cannot refuse it."""
         self.gossip.pause()
         self.roll.meet(f"{at}, with the mixing at rest")
         self.gossip.wait_for_partners()
         self._check_threads()
         self.live.take_in()
+        self.roll.meet(f"{at}, with all models read")
 
     def _go_on(self) -> None:
         if not self._is_closed:
