@@ -60,6 +60,8 @@ def test_every_part_is_listed() -> None:
         "import gossamer.cli",
         "from gossamer.cli import app; app(['topo', 'ring'], standalone_mode=False)",
         "from gossamer.recipes import straggler; straggler().page()",
+        "from gossamer.cli import app; app('plan -n 8 --params 1M --compute 1ms --inter 1gbit --map'.split(), "
+        "standalone_mode=False)",
     ],
 )
 def test_torch_stays_out_of_what_must_answer_at_once(code: str) -> None:

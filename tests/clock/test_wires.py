@@ -90,7 +90,15 @@ def test_a_dense_lattice_sends_sums_of_neighbours() -> None:
     assert mixing.window is not None
     rounds = sum(bool(each.num_messages) for each in mixing.window.rounds)
     assert model_s(wires, mixing).tolist() == pytest.approx([rounds + 7.0] * 96)
-    assert wires.busiest_s(mixing, 1e6) == pytest.approx(7.0)
+    assert wires.busy_s(mixing, 1e6).tolist() == pytest.approx([7.0] * 96)
+
+
+def test_a_stream_may_not_fill_a_link() -> None:
+    link = Link(latency_s=0.0, bytes_per_s=4e6, stream_bytes_per_s=1e6)
+    wires = Wires(Cluster(workers=16, local_size=8, link=link, inside=FAST))
+    assert model_s(wires, build("one-peer-exponential", 16)(3)).tolist() == pytest.approx([2.0] * 16)  # eight streams
+    assert wires.all_reduce_s(np.array(1e6), "ring") == pytest.approx(2 * 15 / 16)  # one
+    assert link.seconds(3e6) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("name", names())
@@ -118,6 +126,8 @@ def test_rounds_know_of_nodes() -> None:
 
 
 def test_nodes_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="a stream of 0"):
+        Link(stream_bytes_per_s=0)
     with pytest.raises(ValueError, match="10 workers do not fill nodes of 4"):
         Cluster(workers=10, local_size=4)
     with pytest.raises(ValueError, match="not both"):

@@ -45,7 +45,7 @@ def decentralized(
     posted: list[set[Place]] = [set() for _ in range(n)]
     arrived: list[set[Place]] = [set() for _ in range(n)]
     blocked: list[Place | None] = [None] * n
-    begun: set[tuple[int, Place]] = set()
+    waits: list[set[Place]] = [set() for _ in range(n)]
     buckets = work.num_buckets
 
     def begin_step(i: int, t: int) -> None:
@@ -68,6 +68,7 @@ def decentralized(
 
     def has_updated(i: int, t: int, b: int) -> None:
         posted[i].add((t, b))
+        waits[i].add((t, b))
         look_around(i)
         go_on(i, t, b + 1)
 
@@ -78,14 +79,11 @@ def decentralized(
 
     def look_around(changed: int) -> None:
         for i in range(n):
-            for t, b in list(posted[i]):
-                place = (t, b)
-                needs = neighbours(t, i) | {i}
-                if changed not in needs or (i, place) in begun or place in arrived[i]:
-                    continue
-                if all(is_free_for(j, place) for j in needs):
-                    begun.add((i, place))
-                    heap.after(exchange_s(t, b, i), lambda i=i, place=place: has_arrived(i, place))
+            for place in list(waits[i]):
+                needs = neighbours(place[0], i) | {i}
+                if changed in needs and all(is_free_for(j, place) for j in needs):
+                    waits[i].remove(place)
+                    heap.after(exchange_s(*place, i), lambda i=i, place=place: has_arrived(i, place))
 
     def has_arrived(i: int, place: Place) -> None:
         arrived[i].add(place)

@@ -17,15 +17,24 @@ class Link:
     latency_s: float = 50e-6
     bytes_per_s: float = 1.25e9
     """10 Gbit/s when not given."""
+    stream_bytes_per_s: float | None = None
+    """The most that one stream of messages gets, where the link carries more: a TCP connection may not fill it."""
 
     def __post_init__(self) -> None:
         if not (self.latency_s >= 0 and isfinite(self.latency_s)):
             raise ValueError(f"a latency of {self.latency_s} s: must be a number, 0 or more")
         if not self.bytes_per_s > 0:
             raise ValueError(f"a bandwidth of {self.bytes_per_s} bytes/s: must be above 0")
+        if self.stream_bytes_per_s is not None and not self.stream_bytes_per_s > 0:
+            raise ValueError(f"a stream of {self.stream_bytes_per_s} bytes/s: must be above 0")
+
+    @property
+    def of_stream(self) -> float:
+        """Bytes a second of a message that has the link to itself."""
+        return min(self.bytes_per_s, self.stream_bytes_per_s or self.bytes_per_s)
 
     def seconds(self, num_bytes: float) -> float:
-        return self.latency_s + num_bytes / self.bytes_per_s
+        return self.latency_s + num_bytes / self.of_stream
 
 
 @dataclass(frozen=True, kw_only=True)

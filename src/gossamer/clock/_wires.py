@@ -64,11 +64,11 @@ class Wires:
         ways = {"ring": [ring], "tree": [tree], "best": [ring, tree]}[how]
         return np.asarray(np.min([way.seconds(num_bytes)[..., 0] for way in ways], axis=0))
 
-    def busiest_s(self, mixing: Mixing | None, num_bytes: float) -> float:
-        """Seconds for which the busiest wire is in use; None is an average over everybody."""
+    def busy_s(self, mixing: Mixing | None, num_bytes: float) -> Floats:
+        """Seconds for which the busiest wire of each worker is in use, `[N]`; None is an average over everybody."""
         everybody = (tuple(range(self._cluster.workers)),)
         ways = self._groups(everybody) if mixing is None else self.ways(mixing)
-        return float(min(way.s_per_byte.max() for way in ways)) * num_bytes
+        return np.asarray(np.min([way.s_per_byte for way in ways], axis=0)) * num_bytes
 
     def ways(self, mixing: Mixing) -> tuple[Cost, ...]:
         """The costs of the ways there are to carry it out."""
@@ -140,6 +140,7 @@ class Wires:
             (cluster.link, crosses, self._node),
             (cluster.within, ~crosses & moves, np.arange(n)),
         ):
+            busy[on] = models[on] / link.of_stream
             for side in (senders, receivers):
                 load = np.bincount(ends[side[on]], weights=models[on], minlength=n) / link.bytes_per_s
                 busy[on] = np.maximum(busy[on], load[ends[side[on]]])
