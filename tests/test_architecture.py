@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_decentralize": {"_chosen", "algorithms", "engines", "topologies"},
     "_simulate": {"_chosen", "algorithms", "engines", "topologies"},
     "recipes": {"_names", "bench", "clock", "tasks", "topologies"},
-    "cli": {"_files", "_names", "bench", "clock", "plan", "recipes", "tasks", "topologies"},
+    "cli": {"_files", "_names", "bench", "clock", "engines", "plan", "recipes", "tasks", "topologies"},
     "bench": {"_files", "_names", "algorithms", "clock", "engines", "metrics", "tasks", "topologies"},
 }
 """Parts of the package, and which of the others each may import."""

@@ -12,6 +12,7 @@
 """
 
 from ._advice import Plan, Row, plan
+from ._calibrate import calibrate
 from ._figures import profile_of_figures
 from ._map_drawing import draw_map_svg, map_page
 from ._predict import Prediction, predict
@@ -32,6 +33,7 @@ __all__ = [
     "Row",
     "Work",
     "as_data",
+    "calibrate",
     "draw_map_svg",
     "map_as_data",
     "map_page",

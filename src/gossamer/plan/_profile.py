@@ -1,6 +1,7 @@
 """A profile: what one iteration consists of and the cluster it runs on, as a readable file."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from ._work import Work
 
 VERSION = 1
 _KEY = "gossamer_profile"
+_NUMBERS = re.compile(r"\[[-+.\deE,\s]+\]")
+"""A list of numbers: on one line it is easier to read past."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ class Profile:
             },
             "pairs": [asdict(pair) for pair in self.pairs],
         }
-        return json.dumps(told, indent=1) + "\n"
+        return _NUMBERS.sub(lambda found: " ".join(found[0].split()), json.dumps(told, indent=1)) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> "Profile":
