@@ -36,10 +36,11 @@ def decentralized(
     factors: np.ndarray,
     neighbours: Callable[[int, int], set[int]],
     exchange_s: Callable[[int, int, int], float],
+    mix_s: Callable[[int, int, int], float],
     *,
     in_backward: bool,
 ) -> np.ndarray:
-    """When each worker ends each step, `[T, N]`. `neighbours(step, i)`; `exchange_s(step, bucket, i)`."""
+    """When each worker ends each step, `[T, N]`. `neighbours(step, i)`; the others are of a step, a bucket and i."""
     steps, n = factors.shape
     heap, ends = _Heap(), np.zeros((steps, n))
     posted: list[set[Place]] = [set() for _ in range(n)]
@@ -64,7 +65,11 @@ def decentralized(
         if t > 0 and (t - 1, b) not in arrived[i]:
             blocked[i] = (t, b)
         else:
-            heap.after(work.update_s[b], lambda: has_updated(i, t, b))
+            update(i, t, b)
+
+    def update(i: int, t: int, b: int) -> None:
+        takes_in = mix_s(t - 1, b, i) if t else 0.0
+        heap.after(takes_in + work.update_s[b], lambda: has_updated(i, t, b))
 
     def has_updated(i: int, t: int, b: int) -> None:
         posted[i].add((t, b))
@@ -91,7 +96,7 @@ def decentralized(
         look_around(i)
         if blocked[i] == (t + 1, b):
             blocked[i] = None
-            heap.after(work.update_s[b], lambda: has_updated(i, t + 1, b))
+            update(i, t + 1, b)
 
     for i in range(n):
         begin_step(i, 0)

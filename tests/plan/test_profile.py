@@ -9,7 +9,9 @@ from gossamer.clock import Cluster, Computation, Link
 from gossamer.plan import Pair, Profile, Work, profile_of_figures
 
 PROFILE = Profile(
-    work=Work(forward_s=0.01, backward_s=(0.02, 0.01), update_s=(0.001, 0.002), bucket_bytes=(4e6, 8e6)),
+    work=Work(
+        forward_s=0.01, backward_s=(0.02, 0.01), update_s=(0.001, 0.002), bucket_bytes=(4e6, 8e6), mix_s_per_byte=1e-10
+    ),
     cluster=Cluster(
         workers=8,
         local_size=4,
@@ -17,6 +19,7 @@ PROFILE = Profile(
         link=Link(latency_s=1e-4, bytes_per_s=1e9, stream_bytes_per_s=5e8),
         inside=Link(latency_s=1e-5, bytes_per_s=1e10),
     ),
+    collective=1.4,
     pairs=(Pair(ends=(0, 1), latency_s=1e-5, bytes_per_s=1e10),),
     made={"gossamer": "0.1.0", "device": "cpu"},
 )
@@ -50,6 +53,7 @@ def test_more_of_the_same_machines() -> None:
         (lambda told: told.update(workers=9), "9 workers do not fill nodes of 4"),
         (lambda told: told["links"]["between_nodes"].update(speed=3), "speed"),
         (lambda told: told["buckets"].clear(), "give one of each"),
+        (lambda told: told.update(collective=0), "collective=0"),
     ],
 )
 def test_a_profile_that_is_of_no_use_says_why(change, says: str, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The recurrences: against events on a heap, against closed forms where there are any, and against the clock."""
 
+from dataclasses import replace
+
 import happenings
 import numpy as np
 import pytest
@@ -27,6 +29,8 @@ UNEVEN = Work(
     update_s=(0.05, 0.02, 0.08, 0.01),
     bucket_bytes=(4e6, 1e6, 6e6, 2e6),
 )
+MIXING = replace(UNEVEN, mix_s_per_byte=3e-9)
+"""The same, where taking in a neighbour's parameters takes time."""
 
 
 def nodes(workers: int = 8, seconds_a_model: float = 0.9, jitter: str = "lognormal:spread=0.5") -> Cluster:
@@ -49,19 +53,26 @@ def test_decentralized_training_is_what_events_on_a_heap_say(
     cluster, steps = nodes(seconds_a_model=seconds_a_model), 12
     schedule, wires = build(name, 8, local_size=2, steps_per_epoch=3), Wires(cluster)
     factors = cluster.times().ahead(steps)
-    timeline, ends = Decentralized(UNEVEN, cluster, schedule, in_backward=in_backward), []
+    timeline, ends = Decentralized(MIXING, cluster, schedule, in_backward=in_backward), []
     for step in range(steps):
         timeline.advance(factors[step])
         ends.append(timeline.ready_s)
     costs = [wires.exchange_s(schedule(step), np.array(UNEVEN.bucket_bytes)) for step in range(steps)]
     by_events = happenings.decentralized(
-        UNEVEN,
+        MIXING,
         factors,
         lambda step, i: set(schedule(step).neighbors(i)),
         lambda step, bucket, i: float(costs[step][bucket, i]),
+        lambda step, bucket, i: 3e-9 * MIXING.bucket_bytes[bucket] * taken_in(schedule(step).neighbors(i), i),
         in_backward=in_backward,
     )
     np.testing.assert_allclose(np.array(ends), by_events, rtol=0, atol=1e-9)
+
+
+def taken_in(neighbours: tuple[int, ...], i: int) -> int:
+    """Models of the same node of two one by one, and one sum from elsewhere."""
+    near = [j for j in neighbours if j // 2 == i // 2]
+    return len(near) + (len(near) < len(neighbours))
 
 
 @pytest.mark.parametrize("how", ["ring", "tree", "best"])

@@ -70,6 +70,15 @@ class Wires:
         ways = self._groups(everybody) if mixing is None else self.ways(mixing)
         return np.asarray(np.min([way.s_per_byte for way in ways], axis=0)) * num_bytes
 
+    def passes(self, mixing: Mixing) -> Floats:
+        """Models that each worker takes in itself, `[N]`: those of its node one by one; from other nodes the sum."""
+        arcs = mixing.weights.tocoo()
+        receivers, senders = arcs.row[arcs.row != arcs.col], arcs.col[arcs.row != arcs.col]
+        is_near = self._node[receivers] == self._node[senders]
+        near = np.bincount(receivers[is_near], minlength=mixing.n)
+        far = np.bincount(receivers[~is_near], minlength=mixing.n) > 0
+        return np.asarray(near + far, dtype=np.float64)
+
     def ways(self, mixing: Mixing) -> tuple[Cost, ...]:
         """The costs of the ways there are to carry it out."""
         if mixing.n != self._cluster.workers:

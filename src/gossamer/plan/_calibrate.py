@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gossamer.clock import Cluster, Computation, Link
+from gossamer.clock import Cluster, Computation, Link, Wires
 
-from ._measure_links import Links, gathered, measure_links
+from ._measure_links import Links, gathered, measure_all_reduce_s, measure_links
 from ._measure_work import Floats, Loss, measure_work
 from ._profile import Profile
 from ._work import BUCKET_BYTES, Work
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
     from torch.distributed import ProcessGroup
     from torch.optim import Optimizer
 
-_SLOW = 1.05
+_SLOW = 1.1
 """A worker whose computation takes so many times the usual is a slow one; less is chance."""
 _QUANTILES = 100
 """Of the measured computation times: a profile stays readable."""
@@ -74,8 +75,8 @@ def calibrate(
     if group is not None:
         group.barrier().wait()
     found = measure_work(model, loss, batch, optimizer or AdamW, steps=steps, bucket_bytes=bucket_bytes)
-    table = np.column_stack([found.forward_s, found.update_s, found.ready_s])
-    everybody = table[None] if group is None else gathered(group, table)  # [ranks, steps, 2 + buckets + 1]
+    table = np.column_stack([found.forward_s, found.update_s, found.mix_s, found.ready_s])
+    everybody = table[None] if group is None else gathered(group, table)  # [ranks, steps, 3 + buckets + 1]
     device = next(model.parameters()).device
     links = Links(inside=None, between=None, pairs=()) if group is None else measure_links(group, local_size, device)
     between = link or links.between or links.inside
@@ -90,32 +91,43 @@ def calibrate(
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "steps": steps,
     }
+    cluster = Cluster(
+        workers=n, local_size=local_size, computation=computation, link=between, inside=inside or links.inside
+    )
     return Profile(
         work=work,
-        cluster=Cluster(
-            workers=n, local_size=local_size, computation=computation, link=between, inside=inside or links.inside
-        ),
+        cluster=cluster,
+        collective=1.0 if group is None or link is not None else _collective(group, work, cluster, device),
         pairs=links.pairs,
         made=about | (made or {}),
     )
 
 
+def _collective(group: ProcessGroup, work: Work, cluster: Cluster, device: torch.device) -> float:
+    """By what an all-reduce takes longer than the links, measured in pairs, would have it."""
+    allowed_s = float(Wires(cluster).all_reduce_s(np.array(work.bucket_bytes)).sum())
+    taken_s = measure_all_reduce_s(group, [int(size) for size in work.bucket_bytes], device)
+    return taken_s / allowed_s
+
+
 def _typical(everybody: Floats, bucket_bytes: tuple[int, ...]) -> tuple[Work, Computation]:
     """What a usual worker takes, by how much its times vary, and who is slow."""
-    forward_s, update_s, ready_s = everybody[..., 0], everybody[..., 1], everybody[..., 2:]
+    forward_s, update_s, mix_s = (everybody[..., column] for column in range(3))
+    ready_s = everybody[..., 3:]
     computation_s = forward_s + ready_s[..., -1]  # [ranks, steps]
-    means = computation_s.mean(axis=1)
-    usual = float(np.median(means))
-    slow = {rank: mean / usual for rank, mean in enumerate(means.tolist()) if mean > _SLOW * usual}
-    others = [rank for rank in range(len(means)) if rank not in slow]
+    own = np.median(computation_s, axis=1)  # of a worker: that it was held up once does not make it slow
+    usual = float(np.median(own))
+    slow = {rank: time / usual for rank, time in enumerate(own.tolist()) if time > _SLOW * usual}
+    others = [rank for rank in range(len(own)) if rank not in slow]
     sizes, backward_s = _in_order(ready_s[others].mean(axis=(0, 1)), bucket_bytes)
-    factors = (computation_s / means[:, None]).ravel()
+    factors = (computation_s / computation_s.mean(axis=1, keepdims=True)).ravel()
     places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     work = Work(
         forward_s=float(forward_s[others].mean()),
         backward_s=backward_s,
         update_s=tuple(float(update_s[others].mean()) * size / sum(sizes) for size in sizes),
         bucket_bytes=sizes,
+        mix_s_per_byte=float(mix_s[others].mean()) / sum(sizes),
     )
     return work, Computation(
         slow=",".join(f"{rank}={factor:.3g}" for rank, factor in slow.items()),

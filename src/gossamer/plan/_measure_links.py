@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _BYTES = 4 * 2**20
-_SMALL, _LARGE = 20, 4
+_WARM_UP = 2
+_SMALL, _LARGE = 20, 6
 """How often a message of one byte and one of `_BYTES` goes there and back."""
 _MOST_PAIRS = 120
 """All of 16 workers; of more, so many at even distances."""
@@ -57,6 +58,23 @@ def measure_links(group: ProcessGroup, local_size: int, device: torch.device) ->
     across = [pair for pair in pairs if pair not in inside]
     shared = _shared(group, local_size, device) if across and local_size > 1 else None
     return Links(inside=_typical(inside, None), between=_typical(across, shared), pairs=pairs)
+
+
+def measure_all_reduce_s(group: ProcessGroup, sizes: list[int], device: torch.device) -> float:
+    """Seconds of all-reduces of so many bytes one after the other, the same on all ranks."""
+    import torch
+
+    messages = [torch.zeros(max(size // 4, 1), device=device) for size in sizes]
+    taken = []
+    for _ in range(_WARM_UP + _LARGE):
+        group.barrier().wait()
+        start = time.perf_counter()
+        for message in messages:
+            group.allreduce([message]).wait()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - start)
+    return float(gathered(group, np.array(taken[_WARM_UP:])).max(axis=0).mean())
 
 
 def _spread(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

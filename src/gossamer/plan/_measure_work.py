@@ -35,7 +35,9 @@ class Measured:
     ready_s: Floats
     """From the begin of backward until each bucket has its gradients, and until its end, `[steps, buckets + 1]`."""
     update_s: Floats
-    """The optimizer's step, and an average of the model with another, `[steps]`."""
+    """The optimizer's step, `[steps]`."""
+    mix_s: Floats
+    """An average of the model with another, `[steps]`."""
 
 
 def measure_work(
@@ -58,7 +60,7 @@ def measure_work(
     clock = _Clock(trained[0].device)
     buckets = _Buckets(trained, bucket_bytes, clock)
     others = [parameter.detach().clone() for parameter in trained]
-    forward, ready, update = [], [], []
+    forward, ready, update, mix = [], [], [], []
     for step in range(_WARM_UP + steps):
         stepping.zero_grad()
         marks = buckets.begin()
@@ -68,20 +70,23 @@ def measure_work(
         value.backward()  # type: ignore[no-untyped-call]
         end = clock.now()
         stepping.step()
+        stepped = clock.now()
         with torch.no_grad():
             torch._foreach_lerp_([parameter.detach() for parameter in trained], others, 0.5)
-        stepped = clock.now()
+        mixed = clock.now()
         clock.catch_up()
         if step >= _WARM_UP:
             forward.append(clock.between(begun, middle))
             ready.append([clock.between(middle, end if mark is None else mark) for mark in (*marks, end)])
             update.append(clock.between(end, stepped))
+            mix.append(clock.between(stepped, mixed))
     buckets.close()
     return Measured(
         bucket_bytes=tuple(buckets.sizes),
         forward_s=np.array(forward),
         ready_s=np.array(ready),
         update_s=np.array(update),
+        mix_s=np.array(mix),
     )
 
 

@@ -82,7 +82,7 @@ def predict(
     count = steps if steps is not None else -(-_STEPS // (period or 1)) * (period or 1)
     factors = _factors(profile, warm_up + count)
     timeline = (
-        AllReduce(work, cluster, how=how)
+        AllReduce(work, cluster, how=how, slowed=profile.collective)
         if schedule is None
         else Decentralized(work, cluster, schedule, in_backward=in_backward)
     )

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,16 @@ class Profile:
     work: Work
     cluster: Cluster
     """The mean of its computation is not looked at: `work` has it."""
+    collective: float = 1.0
+    """By what an all-reduce takes longer than the links would have it."""
     pairs: tuple[Pair, ...] = ()
     """Links one by one; predictions use those of the cluster, which are medians of these."""
     made: Mapping[str, Any] = field(default_factory=dict)
     """By what, on what: to read, and not used."""
+
+    def __post_init__(self) -> None:
+        if not (self.collective > 0 and isfinite(self.collective)):
+            raise ValueError(f"collective={self.collective}: by what an all-reduce takes longer must be above 0")
 
     def resized(self, workers: int | None = None, local_size: int | None = None) -> "Profile":
         """The same machines, more or fewer of them. Workers that were slow are not, where their number changes."""
@@ -78,6 +85,8 @@ class Profile:
                 "between_nodes": asdict(cluster.link),
                 "inside_a_node": None if cluster.inside is None else asdict(cluster.inside),
             },
+            "mix_s_per_byte": work.mix_s_per_byte,
+            "collective": self.collective,
             "pairs": [asdict(pair) for pair in self.pairs],
         }
         return _NUMBERS.sub(lambda found: " ".join(found[0].split()), json.dumps(told, indent=1)) + "\n"
@@ -107,6 +116,7 @@ class Profile:
             backward_s=tuple(bucket["backward_s"] for bucket in buckets),
             update_s=tuple(bucket["update_s"] for bucket in buckets),
             bucket_bytes=tuple(bucket["bytes"] for bucket in buckets),
+            mix_s_per_byte=told["mix_s_per_byte"],
         )
         inside, varies = links["inside_a_node"], told["computation"]
         cluster = Cluster(
@@ -117,7 +127,7 @@ class Profile:
             inside=None if inside is None else Link(**inside),
         )
         pairs = tuple(Pair(**{**pair, "ends": tuple(pair["ends"])}) for pair in told["pairs"])
-        return cls(work=work, cluster=cluster, pairs=pairs, made=told["made"])
+        return cls(work=work, cluster=cluster, collective=told["collective"], pairs=pairs, made=told["made"])
 
     def save(self, path: Path) -> None:
         """Write it whole."""

@@ -26,8 +26,9 @@ class Decentralized:
         e[i,b] = max(e[i,b−1] + f_i B_b, c'[i,b]) + U_b         c' is what arrived of the last iteration's exchange
         c[i,b] = max over i and its neighbours j of max(e[j,b], c[j,b−1]) + C_b
 
-    A worker's channel carries one bucket after the other. So it is where the optimizer steps each bucket inside
-    backward. Where it steps after backward, as in a loop of the user's own, all of backward counts as forward.
+    U_b is the optimizer's step, and what taking in the neighbours' parameters takes. A worker's channel carries one
+    bucket after the other. So it is where the optimizer steps each bucket inside backward. Where it steps after
+    backward, as in a loop of the user's own, all of backward counts as forward.
 
     Arrays may have leading axes, `[..., N]`, for trainings that differ in their factors or in how slow exchanges are.
     """
@@ -49,7 +50,10 @@ class Decentralized:
         self._update_s = work.update_s
         self._bytes = np.array(work.bucket_bytes)
         self._schedule, self._wires, self._slowed = schedule, Wires(cluster), slowed
-        self._prepared: WeakKeyDictionary[Mixing, tuple[LastOf, list[Floats]]] = WeakKeyDictionary()
+        self._mix_s = work.mix_s_per_byte * self._bytes
+        self._prepared: WeakKeyDictionary[Mixing, tuple[LastOf, list[Floats], Floats | None]] = WeakKeyDictionary()
+        self._took_in: Floats | None = None
+        """What the last exchange brings, in models, `[N]`."""
         self._channel: Floats | float = _NEVER
         self._arrived: list[Floats | float] = [_NEVER] * work.num_buckets
         self.ready_s: Floats = np.zeros(cluster.workers)
@@ -58,21 +62,24 @@ class Decentralized:
 
     def advance(self, factors: Floats) -> None:
         """One iteration of everybody, with computation times so many times the usual, `[..., N]`."""
-        last, exchange_s = self._at(self._schedule(self.num_steps))
+        last, exchange_s, brings = self._at(self._schedule(self.num_steps))
         ready, channel = self.ready_s + factors * self._forward_s, self._channel
         for b, update_s in enumerate(self._update_s):
             if self._backward_s[b]:
                 ready = ready + factors * self._backward_s[b]
             ready = np.maximum(ready, self._arrived[b]) + update_s
+            if self._took_in is not None:
+                ready = ready + self._mix_s[b] * self._took_in
             channel = last(np.maximum(ready, channel)) + exchange_s[b]
             self._arrived[b] = channel
-        self.ready_s, self._channel = ready, channel
+        self.ready_s, self._channel, self._took_in = ready, channel, brings
         self.num_steps += 1
 
-    def _at(self, mixing: Mixing) -> tuple[LastOf, list[Floats]]:
+    def _at(self, mixing: Mixing) -> tuple[LastOf, list[Floats], Floats | None]:
         if mixing not in self._prepared:
             costs = [cost * self._slowed for cost in self._wires.exchange_s(mixing, self._bytes)]
-            self._prepared[mixing] = last_of(mixing), costs
+            brings = self._wires.passes(mixing) if self._mix_s.any() else None
+            self._prepared[mixing] = last_of(mixing), costs, brings
         return self._prepared[mixing]
 
 

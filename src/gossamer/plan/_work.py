@@ -23,8 +23,10 @@ class Work:
     forward_s: float
     backward_s: tuple[float, ...]
     update_s: tuple[float, ...]
-    """Of the optimizer, and of taking the neighbours' average in."""
+    """Of the optimizer."""
     bucket_bytes: tuple[float, ...]
+    mix_s_per_byte: float = 0.0
+    """Of taking in a neighbour's parameters."""
 
     def __post_init__(self) -> None:
         if not len(self.backward_s) == len(self.update_s) == len(self.bucket_bytes) > 0:
@@ -37,6 +39,7 @@ class Work:
             ("backward", self.backward_s),
             ("update", self.update_s),
             ("size of a bucket", self.bucket_bytes),
+            ("seconds a byte to mix", (self.mix_s_per_byte,)),
         ):
             wrong = [value for value in values if not (value >= 0 and isfinite(value))]
             if wrong:
