@@ -70,9 +70,9 @@ def test_decentralized_training_is_what_events_on_a_heap_say(
 
 
 def taken_in(neighbours: tuple[int, ...], i: int) -> int:
-    """Models of the same node of two one by one, and one sum from elsewhere."""
+    """One's own; models of the same node of two one by one; and one sum from elsewhere."""
     near = [j for j in neighbours if j // 2 == i // 2]
-    return len(near) + (len(near) < len(neighbours))
+    return bool(neighbours) + len(near) + (len(near) < len(neighbours))
 
 
 @pytest.mark.parametrize("how", ["ring", "tree", "best"])

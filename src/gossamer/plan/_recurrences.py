@@ -26,7 +26,7 @@ class Decentralized:
         e[i,b] = max(e[i,b−1] + f_i B_b, c'[i,b]) + U_b         c' is what arrived of the last iteration's exchange
         c[i,b] = max over i and its neighbours j of max(e[j,b], c[j,b−1]) + C_b
 
-    U_b is the optimizer's step, and what taking in the neighbours' parameters takes. A worker's channel carries one
+    U_b is the optimizer's step, and what it takes to mix (`Wires.passes`). A worker's channel carries one
     bucket after the other. So it is where the optimizer steps each bucket inside backward. Where it steps after
     backward, as in a loop of the user's own, all of backward counts as forward.
 
@@ -52,8 +52,8 @@ class Decentralized:
         self._schedule, self._wires, self._slowed = schedule, Wires(cluster), slowed
         self._mix_s = work.mix_s_per_byte * self._bytes
         self._prepared: WeakKeyDictionary[Mixing, tuple[LastOf, list[Floats], Floats | None]] = WeakKeyDictionary()
-        self._took_in: Floats | None = None
-        """What the last exchange brings, in models, `[N]`."""
+        self._passes: Floats | None = None
+        """How often the last exchange makes a worker go through a model, `[N]`."""
         self._channel: Floats | float = _NEVER
         self._arrived: list[Floats | float] = [_NEVER] * work.num_buckets
         self.ready_s: Floats = np.zeros(cluster.workers)
@@ -62,24 +62,24 @@ class Decentralized:
 
     def advance(self, factors: Floats) -> None:
         """One iteration of everybody, with computation times so many times the usual, `[..., N]`."""
-        last, exchange_s, brings = self._at(self._schedule(self.num_steps))
+        last, exchange_s, passes = self._at(self._schedule(self.num_steps))
         ready, channel = self.ready_s + factors * self._forward_s, self._channel
         for b, update_s in enumerate(self._update_s):
             if self._backward_s[b]:
                 ready = ready + factors * self._backward_s[b]
             ready = np.maximum(ready, self._arrived[b]) + update_s
-            if self._took_in is not None:
-                ready = ready + self._mix_s[b] * self._took_in
+            if self._passes is not None:
+                ready = ready + self._mix_s[b] * self._passes
             channel = last(np.maximum(ready, channel)) + exchange_s[b]
             self._arrived[b] = channel
-        self.ready_s, self._channel, self._took_in = ready, channel, brings
+        self.ready_s, self._channel, self._passes = ready, channel, passes
         self.num_steps += 1
 
     def _at(self, mixing: Mixing) -> tuple[LastOf, list[Floats], Floats | None]:
         if mixing not in self._prepared:
             costs = [cost * self._slowed for cost in self._wires.exchange_s(mixing, self._bytes)]
-            brings = self._wires.passes(mixing) if self._mix_s.any() else None
-            self._prepared[mixing] = last_of(mixing), costs, brings
+            passes = self._wires.passes(mixing) if self._mix_s.any() else None
+            self._prepared[mixing] = last_of(mixing), costs, passes
         return self._prepared[mixing]
 
 

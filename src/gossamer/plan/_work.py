@@ -26,7 +26,7 @@ class Work:
     """Of the optimizer."""
     bucket_bytes: tuple[float, ...]
     mix_s_per_byte: float = 0.0
-    """Of taking in a neighbour's parameters."""
+    """Of going once through parameters to mix them: to copy one's own, to take in a neighbour's."""
 
     def __post_init__(self) -> None:
         if not len(self.backward_s) == len(self.update_s) == len(self.bucket_bytes) > 0:
