@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_simulate": {"_chosen", "algorithms", "engines", "topologies"},
     "recipes": {"_names", "bench", "clock", "tasks", "topologies"},
     "cli": {"_files", "_names", "bench", "clock", "engines", "plan", "recipes", "tasks", "topologies"},
-    "bench": {"_files", "_names", "algorithms", "clock", "engines", "metrics", "tasks", "topologies"},
+    "bench": {"_files", "_names", "algorithms", "clock", "engines", "metrics", "plan", "tasks", "topologies"},
 }
 """Parts of the package, and which of the others each may import."""
 
