@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
 
-_BYTES = 4 * 2**20
+_BYTES = 2 * 2**20
 _WARM_UP = 2
-_SMALL, _LARGE = 20, 6
+_SMALL, _LARGE = 20, 4
 """How often a message of one byte and one of `_BYTES` goes there and back."""
 _MOST_PAIRS = 120
 """All of 16 workers; of more, so many at even distances."""

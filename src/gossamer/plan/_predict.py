@@ -76,10 +76,9 @@ def predict(
     """
     cluster, work = profile.cluster, profile.work
     period = 1 if schedule is None else schedule.period
-    if period is None:
-        steps = schedule.window.stop if steps is None and schedule is not None else steps
-    warm_up = 0 if steps is not None else _WARM_UP
-    count = steps if steps is not None else -(-_STEPS // (period or 1)) * (period or 1)
+    if schedule is not None and period is None and steps is None:
+        steps = schedule.window.stop
+    warm_up, count = (_WARM_UP, -(-_STEPS // (period or 1)) * (period or 1)) if steps is None else (0, steps)
     factors = _factors(profile, warm_up + count)
     timeline = (
         AllReduce(work, cluster, how=how, slowed=profile.collective)
