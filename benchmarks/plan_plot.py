@@ -14,7 +14,7 @@ import typer
 from gossamer._files import write_text
 from plan_real import read, summaries
 
-_SIZE, _LEFT, _TOP, _BOTTOM, _RIGHT = 460.0, 70.0, 20.0, 56.0, 250.0
+_SIZE, _LEFT, _TOP, _BOTTOM, _RIGHT = 460.0, 70.0, 20.0, 56.0, 290.0
 _LOW, _HIGH = 5.0, 500.0
 _MARKS = (5, 10, 20, 50, 100, 200, 500)
 _COLOURS = {
@@ -65,7 +65,9 @@ def _of_real(folder: Path) -> list[Point]:
 
 def drawn(points: list[Point]) -> str:
     """Both axes logarithmic; the diagonal, and bands of 10 and 20 % around it."""
-    parts, floor = [_band(0.2, 0.07), _band(0.1, 0.12), _diagonal()], _TOP + _SIZE
+    frame = f'x="{_LEFT:g}" y="{_TOP:g}" width="{_SIZE:g}" height="{_SIZE:g}"'
+    clip = f'<clipPath id="axes"><rect {frame}/></clipPath>'
+    parts, floor = [clip, _band(0.2, 0.07), _band(0.1, 0.12), _diagonal()], _TOP + _SIZE
     for mark in _MARKS:
         at = _x(mark)
         parts += [
@@ -73,9 +75,7 @@ def drawn(points: list[Point]) -> str:
             _text(_LEFT - 8, _y(mark) + 4, f"{mark}", "end"),
             f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{floor:g}" y2="{floor + 5:g}" stroke="currentColor"/>',
         ]
-    parts.append(
-        f'<rect x="{_LEFT:g}" y="{_TOP:g}" width="{_SIZE:g}" height="{_SIZE:g}" fill="none" stroke="currentColor"/>'
-    )
+    parts.append(f'<rect {frame} fill="none" stroke="currentColor"/>')
     parts += [
         f'<circle cx="{_x(measured):.1f}" cy="{_y(predicted):.1f}" r="4" fill="{_COLOURS[kind]}" fill-opacity="0.8">'
         f"<title>{escape(name)}: {measured:.1f} ms, predicted {predicted:.1f}</title></circle>"
@@ -113,8 +113,8 @@ def _y(value_ms: float) -> float:
 def _band(share: float, opacity: float) -> str:
     above, below = 1 + share, 1 / (1 + share)
     corners = [(_LOW, _LOW * above), (_HIGH, _HIGH * above), (_HIGH, _HIGH * below), (_LOW, _LOW * below)]
-    points = " ".join(f"{_x(a):.1f},{min(max(_y(b), _TOP), _TOP + _SIZE):.1f}" for a, b in corners)
-    return f'<polygon points="{points}" fill="currentColor" fill-opacity="{opacity}"/>'
+    points = " ".join(f"{_x(a):.1f},{_y(b):.1f}" for a, b in corners)
+    return f'<polygon clip-path="url(#axes)" points="{points}" fill="currentColor" fill-opacity="{opacity}"/>'
 
 
 def _diagonal() -> str:

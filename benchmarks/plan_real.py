@@ -12,8 +12,8 @@ random order.
 
 `recorded` predicts what `iteration_time.py` has measured on the same machine, for when that is not quiet enough to
 measure again. Profiles of `calibrate` (of several rounds that of the least computation, which was disturbed least) say
-what mixing, links and all-reduces take; the computation, alone and with the same draws of sleeps, is that of the
-contender without communication in the same round.
+what mixing, links and all-reduces take in comparison with computation; the computation, alone and with the same draws
+of sleeps, is that of the contender without communication in the same round.
 
 A prediction and a measurement are medians over the rounds.
 """
@@ -131,7 +131,9 @@ class _Recorded:
             forward_s=scale * shares.forward_s,
             backward_s=tuple(scale * part for part in shares.backward_s),
             update_s=tuple(scale * part for part in shares.update_s),
+            mix_s_per_byte=scale * shares.mix_s_per_byte,
         )
+        self._slowed = scale * profile.collective
         sleeps = [jitter_s(case.jitter_ms, number, rank, self._timed.stop) for rank in range(case.workers)]
         self._factors = 1 + np.array(sleeps).T / self._work.computation_s
 
@@ -140,7 +142,7 @@ class _Recorded:
         timeline = (
             Decentralized(self._work, cluster, self._case.schedule(topology))
             if topology
-            else AllReduce(self._work, cluster, slowed=self._profile.collective)
+            else AllReduce(self._work, cluster, slowed=self._slowed)
         )
         begun = 0.0
         for step, factors in enumerate(self._factors):

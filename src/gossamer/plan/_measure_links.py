@@ -114,7 +114,7 @@ def _there_and_back(group: ProcessGroup, device: torch.device, partner: int, *, 
     large = torch.zeros(_BYTES, dtype=torch.uint8, device=device)
     latency_s = median(_round_trip_s(group, small, partner, begins) for _ in range(_SMALL)) / 2
     way_s = median(_round_trip_s(group, large, partner, begins) for _ in range(_LARGE)) / 2
-    return latency_s, _BYTES / max(way_s - latency_s, 1e-9)
+    return latency_s, _BYTES / max(way_s - latency_s, way_s / 2)  # a latency that was held up must not hide the bytes
 
 
 def _round_trip_s(group: ProcessGroup, message: torch.Tensor, partner: int, begins: bool) -> float:
