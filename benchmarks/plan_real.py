@@ -69,12 +69,14 @@ def run(
     out: Out,
     rounds: Annotated[int, typer.Option(help="Rounds, each with a calibration and a turn of each contender.")] = 3,
     links_only: SLOW_LINKS = False,
+    again: Annotated[bool, typer.Option("--again", help="More rounds of cases that have some.")] = False,
 ) -> None:
     """Measure, and predict from what was calibrated."""
     check_possible()
     out.mkdir(parents=True, exist_ok=True)
     for case in CASES:
-        if any(row["case"] == str(case) for row in read(out)) or (links_only and not case.links):
+        is_there = any((row["source"], row["case"]) == ("run", str(case)) for row in read(out))
+        if (is_there and not again) or (links_only and not case.links):
             continue
         print(case, flush=True)
         fresh, found = measured(case, rounds)
