@@ -42,7 +42,9 @@ class RoundsOfRun:
         steps = range(self._rounds.num_steps, epoch * self._run.steps_per_epoch)
         sent = self._engine.gather(torch.from_numpy(self._engine.bytes_sent)).sum().item()
         plain = sum(self._rounds.bytes_of(step) for step in steps)
-        volume = round(self._scale * (sent - self._bytes_sent) / plain, 6) if plain else 1.0  # sums are not exact, the clock is
+        volume = (
+            round(self._scale * (sent - self._bytes_sent) / plain, 6) if plain else 1.0
+        )  # sums are not exact, the clock is
         self._bytes_sent = sent
         for _ in steps:
             self._rounds.advance(volume)
