@@ -83,7 +83,7 @@ def run(
 @app.command()
 def links(
     out: Out,
-    names: Annotated[str, typer.Option("--links", help=f"Of {', '.join(LINKS)}.")] = ",".join(LINKS),
+    names: Annotated[str, typer.Option("--links", help=f"Of {', '.join(LINKS)}.")] = "100mbit,1gbit,2x2",
     models: Annotated[str, typer.Option(help="When not given, those that suit the links.")] = "",
     contenders: Names = ALL,
     rounds: Rounds = 9,
@@ -124,7 +124,7 @@ def _measure(cases: list[Case], names: str, out: Path, rounds: int, iterations: 
                 progress.advance(task)
             rows = [row for row in rows if Case.of(row) != case] + fresh
             write_text(out / "rows.csv", _as_csv(rows))
-            write_text(out / "environment.json", json.dumps(_environment(), indent=1) + "\n")
+            write_text(out / "environment.json", json.dumps(environment(), indent=1) + "\n")
     _print([summary for summary in summarize(rows) if summary.case in cases])
 
 
@@ -149,7 +149,7 @@ def _progress() -> Progress:
     )
 
 
-def _environment() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     versions = {name: _version(name) for name in _PACKAGES}
     return {
         "python": platform.python_version(),

@@ -13,6 +13,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_files": set(),
     "topologies": {"_names"},
     "clock": {"_names", "topologies"},
+    "plan": {"_files", "_names", "clock", "topologies"},
     "algorithms": {"_names"},
     "metrics": set(),
     "optim": set(),
@@ -22,8 +23,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_decentralize": {"_chosen", "algorithms", "engines", "topologies"},
     "_simulate": {"_chosen", "algorithms", "engines", "topologies"},
     "recipes": {"_names", "bench", "clock", "tasks", "topologies"},
-    "cli": {"_files", "_names", "bench", "clock", "recipes", "tasks", "topologies"},
-    "bench": {"_files", "_names", "algorithms", "clock", "engines", "metrics", "tasks", "topologies"},
+    "cli": {"_files", "_names", "bench", "clock", "engines", "plan", "recipes", "tasks", "topologies"},
+    "bench": {"_files", "_names", "algorithms", "clock", "engines", "metrics", "plan", "tasks", "topologies"},
 }
 """Parts of the package, and which of the others each may import."""
 
@@ -59,6 +60,8 @@ def test_every_part_is_listed() -> None:
         "import gossamer.cli",
         "from gossamer.cli import app; app(['topo', 'ring'], standalone_mode=False)",
         "from gossamer.recipes import straggler; straggler().page()",
+        "from gossamer.cli import app; app('plan -n 8 --params 1M --compute 1ms --inter 1gbit --map'.split(), "
+        "standalone_mode=False)",
     ],
 )
 def test_torch_stays_out_of_what_must_answer_at_once(code: str) -> None:

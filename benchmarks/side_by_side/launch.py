@@ -24,8 +24,10 @@ _KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_THRESHOLD_": 
 turn before, whether the same pages are given back and mapped again in every iteration: up to half of its time."""
 
 
-def rows_of(case: Case, contenders: list[Contender], *, rounds: int, iterations: int) -> Iterator[dict[str, Any]]:
-    """Measure a case; its rows as they come."""
+def rows_of(
+    case: Case, contenders: list[Contender], *, rounds: int, iterations: int, calibrates: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Measure a case; its rows as they come, and profiles among them where it `calibrates`."""
     with network(LINKS[case.links]) if case.links else nullcontext(_this_machine(case.workers)) as hosts:
         port = _free_port() if not case.links else 29500
         workers = [
@@ -37,6 +39,7 @@ def rows_of(case: Case, contenders: list[Contender], *, rounds: int, iterations:
                 iterations=iterations,
                 addresses=[host.address for host in hosts],
                 port=port,
+                calibrates=calibrates,
             )
             for rank in range(case.workers)
         ]

@@ -21,14 +21,19 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import AdamW
+
+from gossamer.plan import Profile, calibrate
 
 from .cases import MODELS, Case
 from .contenders import Contender, Place, Training
 from .jitter import SEED, WARM_UP, jitter_s
 
 COOL_DOWN = 2
+_BUCKET_BYTES = 4 * 2**20
+"""Of profiles: parts of the size in which Gossamer sends between nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,8 @@ class Assignment:
     iterations: int
     addresses: list[str]
     port: int
+    calibrates: bool = False
+    """Whether each round begins with a profile, which is printed like the rows."""
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
@@ -84,6 +91,12 @@ def work(assignment: Assignment) -> None:
     for number in range(assignment.rounds):
         order = random.Random(number).sample(assignment.contenders, len(assignment.contenders))
         sleeps_s = jitter_s(case.jitter_ms, number, rank, WARM_UP + assignment.iterations + COOL_DOWN)
+        if assignment.calibrates:
+            profile = profiled(model, batches, sleeps_s, assignment)
+            if rank == 0:
+                print(
+                    json.dumps({**asdict(case), "round": number, "profile": json.loads(profile.to_json())}), flush=True
+                )
         for contender in order:
             dist.barrier()
             with contender.attach(copy.deepcopy(model), place, contender.topology) as training:
@@ -121,6 +134,31 @@ def measured(training: Training, batches: list[tuple[Tensor, Tensor]], sleeps_s:
         slept_ms=slept,
         waited_ms=max(0.0, wall - computed - queued - slept),
         other_threads_ms=others,
+    )
+
+
+def profiled(
+    model: nn.Module, batches: list[tuple[Tensor, Tensor]], sleeps_s: list[float], assignment: Assignment
+) -> Profile:
+    """What the planner is told: this model with these sleeps, all workers at a time, and the links between them."""
+    case, places = assignment.case, iter(range(len(sleeps_s)))
+
+    def loss(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> Tensor:
+        place = next(places)
+        inputs, targets = batches[place % len(batches)]
+        if sleeps_s[place]:
+            time.sleep(sleeps_s[place])
+        return F.cross_entropy(model(inputs), targets)
+
+    return calibrate(
+        model,
+        loss,
+        batches,
+        optimizer=lambda parameters: AdamW(parameters, lr=1e-3),
+        group=dist.group.WORLD,
+        local_size=1 if case.links else case.workers,
+        steps=assignment.iterations,
+        bucket_bytes=_BUCKET_BYTES,
     )
 
 

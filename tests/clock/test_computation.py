@@ -40,6 +40,24 @@ def test_times_of_a_worker_do_not_depend_on_when_others_ask() -> None:
     assert mine[:3] != [Computation(jitter="lognormal").times(3, seed=8).next(1) for _ in range(3)]
 
 
+@pytest.mark.parametrize("jitter", ["constant", "normal", "lognormal", "gamma", "exponential", "measured"])
+def test_times_ahead_are_those_one_by_one(jitter: str) -> None:
+    measured = (1.0, 2.0, 4.0) if jitter == "measured" else ()
+    computation = Computation(jitter="constant" if measured else jitter, slow="1=3", measured=measured)
+    ahead, in_turn = (computation.times(3, seed=5) for _ in range(2))
+    for times in (ahead, in_turn):
+        times.next(2)
+    got = np.concatenate([ahead.ahead(100), ahead.ahead(400)])
+    np.testing.assert_array_equal(got, [in_turn.of_all() for _ in range(500)])
+
+
+def test_measured_times_are_drawn_as_they_came() -> None:
+    times = Computation(mean_s=0.1, measured=(1.0, 2.0, 6.0)).times(1, seed=0).ahead(9000)[:, 0]
+    values, counts = np.unique(times.round(9), return_counts=True)
+    assert values.tolist() == pytest.approx([0.1 / 3, 0.2 / 3, 0.2])
+    assert counts.min() > 2800
+
+
 def test_a_slow_worker_takes_its_factor_longer() -> None:
     times = Computation(mean_s=0.5, slow="1=10").times(3, seed=0)
     assert times.of_all().tolist() == [0.5, 5.0, 0.5]
@@ -69,6 +87,8 @@ def test_a_slip_is_one_sentence(text: str, says: str) -> None:
         (lambda: Computation(mean_s=0), "above 0"),
         (lambda: Computation(jitter="lognoral"), "did you mean 'lognormal'"),
         (lambda: Computation(jitter="gamma:spread=0"), "spread=0"),
+        (lambda: Computation(measured=(1.0, 0.0)), "numbers above 0"),
+        (lambda: Computation(measured=(1.0,), jitter="gamma"), "the one or the other"),
         (lambda: Link(latency_s=-1), "0 or more"),
         (lambda: Link(bytes_per_s=0), "above 0"),
         (lambda: Cluster(workers=0), "1 or more"),

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
@@ -16,6 +16,7 @@ from gossamer.clock import AD_PSGD, ALL_REDUCE, PARAMETER_SERVER, Cluster, Compu
 from gossamer.engines import check_graph
 from gossamer.tasks import TASKS, Dataset, Decay, LrRule, Task
 
+from .described import cluster_of, profile_text
 from .learning_rate import DECAYS, LR_RULES, scaled
 
 T = TypeVar("T")
@@ -31,8 +32,8 @@ _EVALUATIONS = 30
 _PROBES = 150
 """At most so many looks inside the replicas in one run, unless asked otherwise."""
 _PROBES_PER_EPOCH = 3
-_CLOCK = ("slow", "jitter", "compute_s", "paced", "latency_s", "gbit_per_s")
-"""The settings of time, virtual and real."""
+_CLOCK = ("slow", "jitter", "compute_s", "paced", "latency_s", "gbit_per_s", "profile")
+"""The settings of time, virtual and real; the last is in place of the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,8 @@ class Run:
     """Whether real processes sleep until a gradient has taken that long; else it takes what it takes."""
     latency_s: float = Link.latency_s
     gbit_per_s: float = Link.bytes_per_s * 8 / 1e9
+    profile: str = ""
+    """The text of a profile, which then says all of this and how large a model is; empty for none."""
 
     @property
     def label(self) -> str:
@@ -93,6 +96,8 @@ class Run:
 
     def cluster(self) -> Cluster:
         """The machines of its clock."""
+        if self.profile:
+            return cluster_of(self.profile, self.workers, self.seed)
         return Cluster(
             workers=self.workers,
             computation=Computation(mean_s=self.compute_s, jitter=self.jitter, slow=self.slow),
@@ -124,7 +129,12 @@ class Run:
     def schedule(self) -> topologies.Schedule:
         """The graph as a function of the step."""
         return topologies.build(
-            self.graph, self.workers, steps_per_epoch=self.steps_per_epoch, epochs=self.epochs, seed=self.seed
+            self.graph,
+            self.workers,
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=self.epochs,
+            local_size=self.cluster().local_size if self.profile else None,
+            seed=self.seed,
         )
 
 
@@ -180,6 +190,8 @@ class Experiment:
     """Virtual time: seconds until a message arrives, however small."""
     gbit_per_s: float = Link.bytes_per_s * 8 / 1e9
     """Virtual time: bandwidth of a worker's link."""
+    profile: str = ""
+    """Virtual time: a file that `gossamer calibrate` has written, in place of all this; empty for none."""
     engine: EngineName = "stacked"
     """`stacked`: all replicas in one process on one device; `processes`: one process each."""
     device: str = "auto"
@@ -240,6 +252,14 @@ class Experiment:
         if not (self.gbit_per_s > 0 and isfinite(self.gbit_per_s)):
             raise ValueError(f"gbit_per_s={self.gbit_per_s}: must be a number above 0")
         Link(latency_s=self.latency_s)
+        usual = {
+            field.name: field.default for field in fields(self) if field.name in _CLOCK and field.name != "profile"
+        }
+        said = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        if self.profile and said:
+            raise ValueError(f"{', '.join(said)} and a profile, which says that itself: give the one or the other")
+        if self.profile and self.engine == "processes":
+            raise ValueError("a profile is for virtual time, and processes run at a pace of their own: take --engine stacked")
         if self.warmup_epochs is not None and not (self.warmup_epochs >= 0 and isfinite(self.warmup_epochs)):
             raise ValueError(f"warmup_epochs={self.warmup_epochs}: must be a number, 0 or more")
 
@@ -293,8 +313,12 @@ class Experiment:
             decentralized = [] if self.algorithm == CENTRALIZED else settings
             settings = [("complete", CENTRALIZED), *decentralized]
         dataset, device = self.dataset(), self.resolved_device
+        profile = profile_text(self.profile) if self.profile else ""
         return [
-            self._run(graph, algorithm, workers=workers, rule=rule, seed=seed, dataset=dataset, device=device)
+            replace(
+                self._run(graph, algorithm, workers=workers, rule=rule, seed=seed, dataset=dataset, device=device),
+                profile=profile,
+            )
             for workers in self.sizes
             for rule in dict.fromkeys(self.lr_rules or (TASKS[self.task].lr_rule,))
             for graph, algorithm in settings

@@ -32,7 +32,7 @@ from .norm_parts import NormParts
 from .out_of_step import Worker, begin
 from .outcome import Outcome, Row
 from .pace import Pace
-from .virtual_time import advance_epoch, make_clock, model_bytes, staleness_row
+from .virtual_time import advance_epoch, exchanged_bytes, make_clock, model_bytes, staleness_row
 from .white_box import WhiteBox
 
 OnEpoch = Callable[[Run, Row], None]
@@ -70,7 +70,9 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
         kind: type[StackedEngine] = StackedEngine
         if algorithm.is_asynchronous:
             kind = VirtualServer if run.algorithm == PARAMETER_SERVER else VirtualPairs
-            settings["events"] = asynchronous(run.algorithm, run.cluster(), schedule, model_bytes(model))
+            settings["events"] = asynchronous(
+                run.algorithm, run.cluster(), schedule, exchanged_bytes(run, model_bytes(model))
+            )
         engine = kind(model, lambda parameters: task.optimizer(parameters, run.lr), **settings)
         if run.compiled and _computation(run) not in _COMPILED:
             _COMPILED.clear()  # what another task or size has compiled is not needed again

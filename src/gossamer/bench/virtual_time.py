@@ -9,7 +9,8 @@ from gossamer import algorithms
 from gossamer.clock import Event, Rounds, asynchronous
 from gossamer.engines import Engine, Ticket, VirtualEngine
 
-from .experiment import Run
+from .described import PlannedRounds, profile_for
+from .experiment import CENTRALIZED, Run
 from .feed import Feed
 from .outcome import Row
 
@@ -19,11 +20,17 @@ def model_bytes(model: nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 
+def exchanged_bytes(run: Run, trained: float) -> float:
+    """What an exchange moves by the clock: the model that is trained, or the one that a profile describes."""
+    return profile_for(run.profile, run.workers).work.model_bytes if run.profile else trained
+
+
 class RoundsOfRun:
     """The clock of a synchronous run, epoch by epoch, by what its method has really sent."""
 
-    def __init__(self, run: Run, rounds: Rounds, engine: Engine) -> None:
-        self._run, self._rounds, self._engine = run, rounds, engine
+    def __init__(self, run: Run, rounds: Rounds | PlannedRounds, engine: Engine, *, scale: float = 1.0) -> None:
+        """`scale`: by what the model of the clock is larger than the one that is trained."""
+        self._run, self._rounds, self._engine, self._scale = run, rounds, engine, scale
         self._bytes_sent = 0.0
 
     @property
@@ -35,7 +42,9 @@ class RoundsOfRun:
         steps = range(self._rounds.num_steps, epoch * self._run.steps_per_epoch)
         sent = self._engine.gather(torch.from_numpy(self._engine.bytes_sent)).sum().item()
         plain = sum(self._rounds.bytes_of(step) for step in steps)
-        volume = round((sent - self._bytes_sent) / plain, 6) if plain else 1.0  # sums are not exact, the clock is
+        volume = (
+            round(self._scale * (sent - self._bytes_sent) / plain, 6) if plain else 1.0
+        )  # sums are not exact, the clock is
         self._bytes_sent = sent
         for _ in steps:
             self._rounds.advance(volume)
@@ -60,12 +69,15 @@ class EventsOfRun:
 def make_clock(run: Run, engine: Engine) -> RoundsOfRun | EventsOfRun:
     """At the start of a run."""
     algorithm = algorithms.build(run.algorithm)
-    size = sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
+    trained = sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
+    size = exchanged_bytes(run, trained)
     if algorithm.is_asynchronous:
         return EventsOfRun(run, asynchronous(run.algorithm, run.cluster(), run.schedule(), size))
     schedule = None if algorithm.ignores_graph else run.schedule()
+    if run.profile and (run.algorithm == CENTRALIZED or algorithm.overlaps):
+        return RoundsOfRun(run, PlannedRounds(run.profile, run.workers, run.seed, schedule), engine)
     rounds = Rounds(run.cluster(), schedule, size, every=algorithm.mixes_every, overlaps=algorithm.overlaps)
-    return RoundsOfRun(run, rounds, engine)
+    return RoundsOfRun(run, rounds, engine, scale=size / trained)
 
 
 def place(run: Run, worker: int, ticket: Ticket) -> tuple[int, int, int]:

@@ -139,6 +139,10 @@ def bench(
     gbit_per_s: Annotated[
         float | None, _option(_TIME, "Bandwidth of a worker's link, in Gbit/s.", "--gbit-per-s", default="10")
     ] = None,
+    profile: Annotated[
+        str | None,
+        _option(_TIME, "All this as `gossamer calibrate` has measured it; the report then tells seconds there."),
+    ] = None,
     engine: Annotated[
         str | None,
         _option(_RUN, "stacked: all replicas on one device; processes: a process each.", default="stacked"),
@@ -176,6 +180,7 @@ def bench(
         "compute_s": compute_s,
         "latency_s": latency_s,
         "gbit_per_s": gbit_per_s,
+        "profile": profile,
         "engine": engine,
         "device": device,
     }

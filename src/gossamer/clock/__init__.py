@@ -15,9 +15,11 @@ from ._cluster import Cluster, Link
 from ._computation import JITTERS, Computation, slow_workers
 from ._events import Event, Span
 from ._methods import AD_PSGD, ALL_REDUCE, ASYNCHRONOUS, METHODS, PARAMETER_SERVER, asynchronous, epoch_s
+from ._neighbourhood import last_of
 from ._parameter_server import parameter_server
 from ._rounds import Rounds
 from ._timeline import draw_timeline_svg, first_spans, timeline_end_s
+from ._wires import Wires
 
 __all__ = [
     "AD_PSGD",
@@ -32,11 +34,13 @@ __all__ = [
     "Link",
     "Rounds",
     "Span",
+    "Wires",
     "ad_psgd",
     "asynchronous",
     "draw_timeline_svg",
     "epoch_s",
     "first_spans",
+    "last_of",
     "parameter_server",
     "slow_workers",
     "timeline_end_s",

@@ -1,6 +1,6 @@
 """How long a gradient takes: a mean, jitter around it, and workers that are slow on purpose."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, log1p, sqrt
 
@@ -49,6 +49,15 @@ def exponential() -> Draw:
     return lambda generator, size: generator.standard_exponential(size)
 
 
+def empirical(times: Sequence[float]) -> Draw:
+    """One of the given times over their mean, each as likely as the others."""
+    factors = np.asarray(times, dtype=np.float64)
+    if not (np.isfinite(factors).all() and factors.min() > 0):
+        raise ValueError(f"measured times from {factors.min():g} to {factors.max():g}: all must be numbers above 0")
+    factors = factors / factors.mean()
+    return lambda generator, size: factors[(generator.random(size) * len(factors)).astype(np.int64)]
+
+
 JITTERS: dict[str, Callable[..., Draw]] = {
     "constant": constant,
     "normal": normal,
@@ -94,8 +103,8 @@ def slow_workers(text: str, workers: int) -> dict[int, float]:
 class Computation:
     """The distribution of the time that a worker takes for one gradient.
 
-    >>> Computation(mean_s=0.01, jitter="lognormal:spread=0.3", slow="3=10")
-    Computation(mean_s=0.01, jitter='lognormal:spread=0.3', slow='3=10')
+    >>> Computation(mean_s=0.01, slow="1=10").times(3, seed=0).of_all()
+    array([0.01, 0.1 , 0.01])
     """
 
     mean_s: float = 0.01
@@ -103,13 +112,20 @@ class Computation:
     """One of `JITTERS`, with parameters as in `lognormal:spread=0.3`."""
     slow: str = ""
     """Workers whose gradients take so many times as long: `RANK=FACTOR`, several with commas."""
+    measured: tuple[float, ...] = ()
+    """Times that were measured, of which one is drawn at a time, in place of a distribution by name. Only how they
+    compare with their mean counts."""
 
     def __post_init__(self) -> None:
         if not (self.mean_s > 0 and isfinite(self.mean_s)):
             raise ValueError(f"a gradient takes {self.mean_s} s: the time must be a number above 0")
+        if self.measured and self.jitter != "constant":
+            raise ValueError(f"jitter {self.jitter!r} and measured times: give the one or the other")
         self._draw()
 
     def _draw(self) -> Draw:
+        if self.measured:
+            return empirical(self.measured)
         spec = Spec.parse("jitter", self.jitter)
         return spec.call(lookup("jitter", spec.name, JITTERS))
 
@@ -133,6 +149,17 @@ class Times:
         if not drawn:
             drawn.extend(self._draw(self._generators[worker], _AHEAD)[::-1].tolist())
         return self._means[worker] * drawn.pop()
+
+    def ahead(self, num_steps: int) -> Floats:
+        """The next `num_steps` gradients of every worker, `[T, N]`: what `of_all` would give, in one go."""
+        return np.stack([self._take(worker, num_steps) for worker in range(len(self._means))], axis=1)
+
+    def _take(self, worker: int, count: int) -> Floats:
+        drawn = self._drawn[worker]
+        kept = len(drawn) - min(count, len(drawn))
+        left = drawn[kept:][::-1]
+        del drawn[kept:]
+        return self._means[worker] * np.concatenate([left, self._draw(self._generators[worker], count - len(left))])
 
     def of_all(self) -> Floats:
         """The next gradient of every worker, `[N]`."""

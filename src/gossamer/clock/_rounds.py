@@ -1,13 +1,14 @@
 """Synchronous methods in virtual time: everybody, or every neighbourhood, waits for its slowest."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gossamer.topologies import Mixing, Schedule, all_reduce_models
 
 from ._cluster import Cluster
 from ._computation import Floats
 from ._events import Doing, OnSpan, Span, ignore
+from ._neighbourhood import LastOf, last_of
+from ._wires import Wires
 
 
 class Rounds:
@@ -19,7 +20,8 @@ class Rounds:
 
     where bytes_i is all that it sends (`Mixing.models_sent`), one message after the other over its slowest link, and
     the latencies of all its messages overlap. An average over everybody (no schedule, or a complete graph) is a ring
-    all-reduce, 2(n − 1) messages of an n-th of the model in a row, and waits for the slowest of all.
+    all-reduce, 2(n − 1) messages of an n-th of the model in a row, and waits for the slowest of all. Where workers
+    share nodes, an exchange takes what `Wires` says.
 
     `every` so many steps there is a mixing (local SGD). With `overlaps` the exchange that begins after one step is
     needed only for the next: ready_i(t) = max(computed_i(t), arrived_i(t − 1)).
@@ -41,7 +43,9 @@ class Rounds:
         self._times = cluster.times()
         self._arrived: Floats | None = None
         """When the exchange under way will be over, where it is awaited one step later."""
+        self._wires = Wires(cluster)
         self._costs: dict[tuple[Mixing | None, float], Floats] = {}
+        self._last_of: dict[Mixing | None, LastOf] = {}
         self.ready_s: Floats = np.zeros(cluster.workers)
         """When each worker has done all steps so far."""
         self.num_steps = 0
@@ -73,11 +77,11 @@ class Rounds:
         elif self._overlaps:
             self.ready_s = computed if self._arrived is None else np.maximum(computed, self._arrived)
             self._span("wait", computed, self.ready_s)
-            begun = _last_of_neighbours(mixing, self.ready_s)
+            begun = self._last_of_neighbours(mixing, self.ready_s)
             self._arrived = begun + self._cost(mixing, volume)
             self._span("exchange", begun, self._arrived)
         else:
-            begun = _last_of_neighbours(mixing, computed)
+            begun = self._last_of_neighbours(mixing, computed)
             self.ready_s = begun + self._cost(mixing, volume)
             self._span("wait", computed, begun)
             self._span("exchange", begun, self.ready_s)
@@ -97,16 +101,25 @@ class Rounds:
             self._costs[mixing, volume] = one * rounds
         return self._costs[mixing, volume]
 
+    def _last_of_neighbours(self, mixing: Mixing | None, moments: Floats) -> Floats:
+        if mixing not in self._last_of:
+            self._last_of[mixing] = last_of(mixing)
+        return self._last_of[mixing](moments)
+
     def _all_reduce(self, size: float) -> Floats:
         n, cluster = self._cluster.workers, self._cluster
         if n == 1:
             return np.zeros(1)
+        if cluster.local_size > 1:
+            return np.full(n, self._wires.all_reduce_s(np.array(size)))
         links = [cluster.between(i, (i + 1) % n) for i in range(n)] if cluster.links else [cluster.link]
         slowest = max(link.latency_s + all_reduce_models(n) * size / (2 * (n - 1)) / link.bytes_per_s for link in links)
         return np.full(n, 2 * (n - 1) * slowest)
 
     def _with_neighbours(self, mixing: Mixing | None, size: float) -> Floats:
         assert mixing is not None
+        if self._cluster.local_size > 1:
+            return self._wires.exchange_s(mixing, np.array(size))
         cluster, sent = self._cluster, mixing.models_sent * size
         if not cluster.links:
             return np.where(mixing.models_sent > 0, cluster.link.latency_s + sent / cluster.link.bytes_per_s, 0.0)
@@ -121,12 +134,3 @@ class Rounds:
 
 def _is_of_all(mixing: Mixing | None) -> bool:
     return mixing is None or mixing.is_complete
-
-
-def _last_of_neighbours(mixing: Mixing | None, times: Floats) -> Floats:
-    """For each worker, when the last of it and its neighbours is there."""
-    if mixing is None or mixing.is_complete:
-        return np.full(len(times), times.max())
-    starts: NDArray[np.int64] = mixing.weights.indptr[:-1].astype(np.int64)
-    last = np.maximum.reduceat(times[mixing.weights.indices], starts)  # a row holds its own rank or a neighbour's
-    return np.maximum(last, times)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from gossamer.tasks import TASKS
@@ -51,6 +52,7 @@ _DISTINCTIONS: dict[str, Callable[[RunResult], Any]] = {
     "{} s a gradient": lambda result: f"{result.run.compute_s:g}",
     "latency {} s": lambda result: f"{result.run.latency_s:g}",
     "{} Gbit/s": lambda result: f"{result.run.gbit_per_s:g}",
+    "profile {}": lambda result: sha256(result.run.profile.encode()).hexdigest()[:4] if result.run.profile else None,
     "data {}": lambda result: result.run.data_digest or None,
     "task version {}": lambda result: result.run.task_version,
     "gossamer {}": lambda result: result.environment.get("versions", {}).get("gossamer"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from gossamer.tasks import TASKS
 
+from ..described import profile_for
 from ..experiment import CENTRALIZED, Run
 from ._labels import RULES
 from ._numbers import counted, listed
@@ -56,9 +57,23 @@ class Subject:
 
 def _clock(run: Run) -> str:
     """How long gradients and messages are taken to last."""
+    if run.profile:
+        return _described(run)
     slow = f", slow: {run.slow.replace('=', ' by ')}" if run.slow else ""
     link = f"{1e6 * run.latency_s:g} µs, {run.gbit_per_s:g} Gbit/s"
     return f"{1e3 * run.compute_s:g} ms a gradient ({run.jitter}{slow}), links of {link}"
+
+
+def _described(run: Run) -> str:
+    """The cluster of a profile."""
+    profile, cluster = profile_for(run.profile, run.workers), run.cluster()
+    size = f"{profile.work.model_bytes / 1e6:.3g} MB in {counted(profile.work.num_buckets, 'bucket')}"
+    inside = f", {8e-9 * cluster.within.bytes_per_s:.3g} inside nodes of {cluster.local_size}"
+    return (
+        f"a profile: {1e3 * cluster.computation.mean_s:.3g} ms a gradient, {size}, links of "
+        f"{1e6 * cluster.link.latency_s:.3g} µs, {8e-9 * cluster.link.bytes_per_s:.3g} Gbit/s"
+        f"{inside if cluster.local_size > 1 else ''}"
+    )
 
 
 def _distinct(runs: Sequence[Run], of: Callable[[Run], str]) -> list[str]:

@@ -10,7 +10,7 @@ from gossamer import algorithms
 from gossamer.clock import draw_timeline_svg, first_spans, timeline_end_s
 from gossamer.tasks import TASKS
 
-from ..virtual_time import model_bytes
+from ..virtual_time import exchanged_bytes, model_bytes
 from ._groups import Group
 from ._measures import TIME
 from ._results_table import swatch
@@ -47,7 +47,7 @@ def _drawn(group: Group, made: dict[Hashable, str]) -> str:
             run.algorithm,
             cluster,
             group.schedule,
-            _model_bytes(run.task),
+            exchanged_bytes(run, _model_bytes(run.task)),
             end_s=end_s,
             every=algorithm.mixes_every,
             overlaps=algorithm.overlaps,

@@ -1,0 +1,268 @@
+"""The planner against real runs: 4 and 8 gloo processes, with and without jitter, with and without slow links.
+
+    python benchmarks/plan_real.py run --out benchmarks/DATE-plan-real        links need root, `ip` and `tc`
+    python benchmarks/plan_real.py calibrate --out benchmarks/DATE-plan-real
+    python benchmarks/plan_real.py recorded benchmarks/DATE-iteration-time --out benchmarks/DATE-plan-real
+    python benchmarks/plan_real.py table benchmarks/DATE-plan-real
+
+`run`: in each round the workers are calibrated first (`gossamer.plan.calibrate`: computation with its sleeps, all
+workers at a time; links in pairs; an all-reduce alone), which trains nothing together. From that profile follows what
+an iteration of DDP and of `gossamer.decentralize` on four topologies will take; then each of them is measured, in
+random order.
+
+`recorded` predicts what `iteration_time.py` has measured on the same machine, for when that is not quiet enough to
+measure again. Profiles of `calibrate` (of several rounds that of the least computation, which was disturbed least) say
+what mixing, links and all-reduces take in comparison with computation; the computation, alone and with the same draws
+of sleeps, is that of the contender without communication in the same round.
+
+A prediction and a measurement are medians over the rounds.
+"""
+
+import csv
+import io
+import json
+import signal
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from gossamer._files import write_text
+from gossamer.plan import AllReduce, Decentralized, Profile, predict
+from iteration_time import environment, read_rows
+from side_by_side.cases import MODELS, Case
+from side_by_side.contenders import chosen
+from side_by_side.jitter import WARM_UP, jitter_s
+from side_by_side.launch import rows_of
+from side_by_side.network import check_possible
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+CONTENDERS = ["ddp", "gossamer"]
+CASES = [
+    Case(workers=workers, model="small", jitter_ms=jitter_ms, links=links)
+    for links_of in ({4: "", 8: ""}, {4: "100mbit", 8: "100mbit-8"})
+    for workers, links in links_of.items()
+    for jitter_ms in (0.0, 20.0)
+]
+RECORDED = [
+    Case(workers=workers, model=model, jitter_ms=jitter_ms)
+    for workers in (4, 8)
+    for model in ("small", "middle")
+    for jitter_ms in (0.0, 20.0)
+]
+_ITERATIONS = {False: 36, True: 18}
+"""By whether there are slow links."""
+Row = dict[str, Any]
+
+
+Out = Annotated[Path, typer.Option(help="Folder for rows.csv, profiles.json and environment.json.")]
+SLOW_LINKS = Annotated[bool, typer.Option("--links-only", help="Only cases with slow links: these mind others less.")]
+
+
+@app.command()
+def run(
+    out: Out,
+    rounds: Annotated[int, typer.Option(help="Rounds, each with a calibration and a turn of each contender.")] = 3,
+    links_only: SLOW_LINKS = False,
+    again: Annotated[bool, typer.Option("--again", help="More rounds of cases that have some.")] = False,
+) -> None:
+    """Measure, and predict from what was calibrated."""
+    check_possible()
+    out.mkdir(parents=True, exist_ok=True)
+    for case in CASES:
+        is_there = any((row["source"], row["case"]) == ("run", str(case)) for row in read(out))
+        if (is_there and not again) or (links_only and not case.links):
+            continue
+        print(case, flush=True)
+        fresh, found = measured(case, rounds)
+        _keep(out, fresh, found)
+    table(out)
+
+
+@app.command()
+def calibrate(
+    out: Out, rounds: Annotated[int, typer.Option(help="Calibrations of each case, of which one is kept.")] = 5
+) -> None:
+    """Only calibrate, on this machine alone: what `recorded` needs."""
+    out.mkdir(parents=True, exist_ok=True)
+    for case in [case for case in RECORDED if not case.jitter_ms]:
+        print(case, flush=True)
+        told = list(rows_of(case, [], rounds=rounds, iterations=MODELS[case.model].iterations, calibrates=True))
+        found = [{"case": str(case), "round": row["round"], **row["profile"]} for row in told]
+        _keep(out, [], found)
+
+
+@app.command()
+def recorded(
+    folder: Annotated[Path, typer.Argument(help="Folder that `iteration_time.py` has filled.")], out: Out
+) -> None:
+    """Predict what was measured before."""
+    quiet = {case: _quietest(case, _read_profiles(out)) for case in RECORDED}
+    by_round: dict[tuple[Case, int], dict[tuple[str, str], Row]] = defaultdict(dict)
+    for row in read_rows(folder):
+        by_round[Case.of(row), row["round"]][row["name"], row["topology"]] = row
+    fresh = []
+    for (case, number), contenders in by_round.items():
+        profile = quiet.get(case)
+        if profile is None or ("none", "") not in contenders:
+            continue
+        foresee = _Recorded(case, number, profile, contenders["none", ""])
+        for (name, topology), row in contenders.items():
+            if name in CONTENDERS:
+                fresh.append(_row(case, row, 1e3 * foresee.iteration_s(topology), "recorded"))
+    _keep(out, fresh, [])
+    table(out)
+
+
+class _Recorded:
+    """A round of before: the computation that a worker alone had in it, and the very sleeps."""
+
+    def __init__(self, case: Case, number: int, profile: Profile, floor: Row) -> None:
+        self._case, self._profile = case, profile
+        self._timed = range(WARM_UP, WARM_UP + MODELS[case.model].iterations)
+        shares = profile.work
+        alone_s = (floor["iteration_ms"] - floor["slept_ms"]) / 1e3
+        scale = alone_s / (shares.computation_s + sum(shares.update_s))
+        self._work = replace(
+            shares,
+            forward_s=scale * shares.forward_s,
+            backward_s=tuple(scale * part for part in shares.backward_s),
+            update_s=tuple(scale * part for part in shares.update_s),
+            mix_s_per_byte=scale * shares.mix_s_per_byte,
+        )
+        self._slowed = scale * profile.collective
+        sleeps = [jitter_s(case.jitter_ms, number, rank, self._timed.stop) for rank in range(case.workers)]
+        self._factors = 1 + np.array(sleeps).T / self._work.computation_s
+
+    def iteration_s(self, topology: str) -> float:
+        cluster = self._profile.cluster
+        timeline = (
+            Decentralized(self._work, cluster, self._case.schedule(topology))
+            if topology
+            else AllReduce(self._work, cluster, slowed=self._slowed)
+        )
+        begun = 0.0
+        for step, factors in enumerate(self._factors):
+            begun = float(timeline.ready_s.mean()) if step == self._timed.start else begun
+            timeline.advance(factors)
+        return (float(timeline.ready_s.mean()) - begun) / len(self._timed)
+
+
+def _quietest(case: Case, profiles: list[Row]) -> Profile | None:
+    """Of those without sleeps: the rows have them."""
+    wanted = str(replace(case, jitter_ms=0.0))
+    of_case = [Profile.from_json(json.dumps(told)) for told in profiles if told["case"] == wanted]
+    return min(of_case, key=lambda profile: profile.work.computation_s, default=None)
+
+
+def measured(case: Case, rounds: int) -> tuple[list[Row], list[Row]]:
+    """Rows with a prediction beside each measurement, and the profiles that these are from."""
+    profiles: dict[int, Profile] = {}
+    rows = []
+    for row in rows_of(
+        case, chosen(CONTENDERS), rounds=rounds, iterations=_ITERATIONS[bool(case.links)], calibrates=True
+    ):
+        if "profile" in row:
+            profiles[row["round"]] = Profile.from_json(json.dumps(row["profile"]))
+            continue
+        schedule = case.schedule(row["topology"]) if row["topology"] else None
+        foreseen = predict(profiles[row["round"]], schedule)
+        rows.append(_row(case, row, 1e3 * foreseen.iteration_s, "run"))
+    told = [{"case": str(case), "round": number, **json.loads(each.to_json())} for number, each in profiles.items()]
+    return rows, told
+
+
+def _row(case: Case, row: Row, predicted_ms: float, source: str) -> Row:
+    return {
+        "source": source,
+        "case": str(case),
+        "name": row["name"],
+        "topology": row["topology"],
+        "round": row["round"],
+        "measured_ms": round(row["iteration_ms"], 3),
+        "predicted_ms": round(predicted_ms, 3),
+    }
+
+
+def summaries(rows: list[Row]) -> list[Row]:
+    """Medians over the rounds, and the error."""
+    found: dict[tuple[str, str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["source"], row["case"], row["name"], row["topology"]].append(row)
+    said = []
+    for (source, case, name, topology), each in sorted(found.items()):
+        real, foreseen = (median(float(row[key]) for row in each) for key in ("measured_ms", "predicted_ms"))
+        error = foreseen / real - 1
+        said.append(
+            {
+                "source": source,
+                "case": case,
+                "method": topology or name,
+                "measured_ms": real,
+                "predicted_ms": foreseen,
+                "error": error,
+            }
+        )
+    return said
+
+
+@app.command()
+def table(folder: Annotated[Path, typer.Argument(help="Folder that `run` has filled.")]) -> None:
+    """Print what was predicted beside what was measured."""
+    said = summaries(read(folder))
+    if not said:
+        raise ValueError(f"there is no rows.csv in {folder}: give a folder that `run` has filled")
+    for row in said:
+        print(
+            f"{row['source']:<9} {row['case']:<40} {row['method']:<14} measured {row['measured_ms']:7.1f} ms, "
+            f"predicted {row['predicted_ms']:7.1f} ms, {row['error']:+.0%}"
+        )
+    for what, chosen_rows in (
+        ("all", said),
+        ("Gossamer", [row for row in said if row["method"] != "ddp"]),
+        ("DDP", [row for row in said if row["method"] == "ddp"]),
+    ):
+        errors = [abs(row["error"]) for row in chosen_rows]
+        print(f"{what}: median error {median(errors):.1%}, worst {max(errors):.1%}, of {len(errors)}")
+
+
+def _keep(out: Path, rows: list[Row], profiles: list[Row]) -> None:
+    """Add to what is there."""
+    rows, profiles = read(out) + rows, _read_profiles(out) + profiles
+    if rows:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(out / "rows.csv", text.getvalue())
+    lines = ",\n".join(json.dumps(profile) for profile in profiles)
+    write_text(out / "profiles.json", f"[{lines}]\n")
+    write_text(out / "environment.json", json.dumps(environment(), indent=1) + "\n")
+
+
+def read(folder: Path) -> list[Row]:
+    path = folder / "rows.csv"
+    return list(csv.DictReader(path.open(newline=""))) if path.is_file() else []
+
+
+def _read_profiles(folder: Path) -> list[Row]:
+    path = folder / "profiles.json"
+    return json.loads(path.read_text()) if path.is_file() else []
+
+
+def main() -> None:
+    try:
+        app()
+    except ValueError as error:
+        print(f"plan_real: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and namespaces go too
+    main()

@@ -1,0 +1,162 @@
+"""What an exchange takes: the wires that its messages go over, some of which several workers share."""
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer.topologies import Mixing
+
+from ._cluster import Cluster
+from ._computation import Floats
+
+Ranks = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """latency + bytes · rate, `[N]` each."""
+
+    latency_s: Floats
+    s_per_byte: Floats
+
+    def seconds(self, num_bytes: Floats) -> Floats:
+        """`[..., N]` for messages of `[...]` bytes."""
+        return self.latency_s + num_bytes[..., None] * self.s_per_byte
+
+    def spread(self, group_of: Ranks) -> "Cost":
+        """Of groups, for each worker."""
+        return Cost(self.latency_s[group_of], self.s_per_byte[group_of])
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.latency_s + other.latency_s, self.s_per_byte + other.s_per_byte)
+
+
+class Wires:
+    """How long exchanges take on a cluster, once everybody who is needed is there.
+
+    A worker has a wire to others of its node, a node one to other nodes; both carry their rate each way at a time. All
+    messages of one mixing share the wires that they go over: an exchange takes as long as the busiest of its wires.
+
+    A pair swaps models. A larger group makes an all-reduce, by the shorter of two ways: around a *ring*, 2(g − 1)
+    messages of a g-th of the model in a row, or up and down a *tree*, 2⌈log₂g⌉ latencies and the whole model twice. A
+    ring lattice of many neighbours adds up sums of neighbours in a row. In any other graph a worker sends its model to
+    each listener.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Links of single pairs (`Cluster.links`) are not looked at."""
+        self._cluster = cluster
+        self._node = np.arange(cluster.workers) // cluster.local_size
+        self._ways: WeakKeyDictionary[Mixing, tuple[Cost, ...]] = WeakKeyDictionary()
+
+    def exchange_s(self, mixing: Mixing, num_bytes: Floats) -> Floats:
+        """Seconds that a mixing of models of `[...]` bytes takes each worker, `[..., N]`."""
+        first, *others = [way.seconds(num_bytes) for way in self.ways(mixing)]
+        for other in others:
+            first = np.minimum(first, other)
+        return first
+
+    def all_reduce_s(self, num_bytes: Floats, how: str = "best") -> Floats:
+        """Seconds of an average over everybody, `[...]`; `how` is ring, tree or the shorter of both."""
+        ring, tree = self._groups((tuple(range(self._cluster.workers)),))
+        ways = {"ring": [ring], "tree": [tree], "best": [ring, tree]}[how]
+        return np.asarray(np.min([way.seconds(num_bytes)[..., 0] for way in ways], axis=0))
+
+    def busy_s(self, mixing: Mixing | None, num_bytes: float) -> Floats:
+        """Seconds for which the busiest wire of each worker is in use, `[N]`; None is an average over everybody."""
+        everybody = (tuple(range(self._cluster.workers)),)
+        ways = self._groups(everybody) if mixing is None else self.ways(mixing)
+        return np.asarray(np.min([way.s_per_byte for way in ways], axis=0)) * num_bytes
+
+    def passes(self, mixing: Mixing) -> Floats:
+        """How often each worker goes through a whole model to mix, `[N]`: once to put up its own; once for each
+        neighbour of its node, whose models it reads; once for what comes from other nodes, where sums arrive."""
+        arcs = mixing.weights.tocoo()
+        receivers, senders = arcs.row[arcs.row != arcs.col], arcs.col[arcs.row != arcs.col]
+        is_near = self._node[receivers] == self._node[senders]
+        near = np.bincount(receivers[is_near], minlength=mixing.n)
+        far = np.bincount(receivers[~is_near], minlength=mixing.n) > 0
+        return np.asarray(near + far + (near + far > 0), dtype=np.float64)
+
+    def ways(self, mixing: Mixing) -> tuple[Cost, ...]:
+        """The costs of the ways there are to carry it out."""
+        if mixing.n != self._cluster.workers:
+            raise ValueError(f"{mixing.name!r} is for {mixing.n} workers, but there are {self._cluster.workers}")
+        if mixing not in self._ways:
+            self._ways[mixing] = self._new_ways(mixing)
+        return self._ways[mixing]
+
+    def _new_ways(self, mixing: Mixing) -> tuple[Cost, ...]:
+        if mixing.groups is not None:
+            return self._groups(mixing.groups)
+        if mixing.window is not None and mixing.window.is_by_doubling:
+            return (self._window(mixing),)
+        arcs = mixing.weights.tocoo()
+        senders, receivers = arcs.col.astype(np.int64), arcs.row.astype(np.int64)
+        others = senders != receivers
+        return (self._messages(senders[others], receivers[others], 1.0),)
+
+    def _groups(self, groups: tuple[tuple[int, ...], ...]) -> tuple[Cost, Cost]:
+        """Around a ring of the members in the order of their ranks; and by a tree, over the same wires."""
+        sizes = np.array([len(group) for group in groups])
+        members, following = (
+            np.concatenate([np.roll(np.asarray(group, dtype=np.int64), shift) for group in groups]) for shift in (0, -1)
+        )
+        number = np.repeat(np.arange(len(groups)), sizes)
+        each = self._messages(members, following, 2 * (1 - 1 / sizes[number]))
+        starts = np.cumsum([0, *sizes[:-1]])
+        latency_s, s_per_byte = (np.maximum.reduceat(c[members], starts) for c in (each.latency_s, each.s_per_byte))
+        is_pair = sizes <= 2
+        group_of = np.empty(len(members), dtype=np.int64)
+        group_of[members] = number
+        ring = Cost(np.where(is_pair, 1, 2 * (sizes - 1)) * latency_s, s_per_byte)
+        tree = Cost(
+            np.array([self._tree_latency_s(group) for group in groups]),
+            np.where(is_pair, 1, sizes / np.maximum(sizes - 1, 1)) * s_per_byte,
+        )
+        return ring.spread(group_of), tree.spread(group_of)
+
+    def _tree_latency_s(self, group: tuple[int, ...]) -> float:
+        """Up and down: a tree of the nodes, and one inside each."""
+        if len(group) == 1:
+            return 0.0
+        members = np.bincount(self._node[list(group)])
+        across, inside = np.ceil(np.log2([np.count_nonzero(members), members.max()]))
+        once = across * self._cluster.link.latency_s + inside * self._cluster.within.latency_s
+        return float(once if len(group) == 2 else 2 * once)
+
+    def _window(self, mixing: Mixing) -> Cost:
+        plan, n, here = mixing.window, mixing.n, np.arange(mixing.n)
+        assert plan is not None
+        total = Cost(np.zeros(n), np.zeros(n))
+        for step in plan.rounds:
+            ahead = [hop for hop in (step.take_from, step.double_from) if hop]
+            if ahead:
+                senders = np.concatenate([(here + hop) % n for hop in ahead])
+                each = self._messages(senders, np.tile(here, len(ahead)), 1.0)
+                total += Cost(np.full(n, each.latency_s.max()), np.full(n, each.s_per_byte.max()))
+        return total + self._groups((tuple(range(n)),))[0] if plan.is_complement else total
+
+    def _messages(self, senders: Ranks, receivers: Ranks, models: Floats | float) -> Cost:
+        """Of messages that are all sent at a time; `models` is how much of a model each has."""
+        cluster, n = self._cluster, self._cluster.workers
+        models = np.broadcast_to(np.asarray(models, dtype=np.float64), senders.shape)
+        crosses = self._node[senders] != self._node[receivers]
+        moves = senders != receivers
+        busy = np.zeros(len(senders))
+        for link, on, ends in (
+            (cluster.link, crosses, self._node),
+            (cluster.within, ~crosses & moves, np.arange(n)),
+        ):
+            busy[on] = models[on] / link.of_stream
+            for side in (senders, receivers):
+                load = np.bincount(ends[side[on]], weights=models[on], minlength=n) / link.bytes_per_s
+                busy[on] = np.maximum(busy[on], load[ends[side[on]]])
+        delay = np.where(crosses, cluster.link.latency_s, np.where(moves, cluster.within.latency_s, 0.0))
+        latency_s, s_per_byte = np.zeros(n), np.zeros(n)
+        for side in (senders, receivers):
+            np.maximum.at(latency_s, side, delay)
+            np.maximum.at(s_per_byte, side, busy)
+        return Cost(latency_s, s_per_byte)

@@ -1,0 +1,108 @@
+"""When each worker has done how many iterations: recurrences over buckets and steps, for many workers at once."""
+
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer.clock import Cluster, Wires, last_of
+from gossamer.topologies import Mixing, Schedule
+
+from ._work import Work
+
+Floats = NDArray[np.float64]
+LastOf = Callable[[Floats], Floats]
+_NEVER = -np.inf
+"""When what nobody waits for has arrived."""
+
+
+class Decentralized:
+    """Every worker exchanges its parameters with its neighbours, bucket by bucket, behind the next gradient.
+
+    With F forward, B_b backward, U_b update, C_b an exchange, f_i the factor by which computation varies:
+
+        e[i,0] = s_i + f_i F                                    s_i is where the last iteration ended
+        e[i,b] = max(e[i,b−1] + f_i B_b, c'[i,b]) + U_b         c' is what arrived of the last iteration's exchange
+        c[i,b] = max over i and its neighbours j of max(e[j,b], c[j,b−1]) + C_b
+
+    U_b is the optimizer's step, and what it takes to mix (`Wires.passes`). A worker's channel carries one
+    bucket after the other. So it is where the optimizer steps each bucket inside backward. Where it steps after
+    backward, as in a loop of the user's own, all of backward counts as forward.
+
+    Arrays may have leading axes, `[..., N]`, for trainings that differ in their factors or in how slow exchanges are.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        cluster: Cluster,
+        schedule: Schedule,
+        *,
+        in_backward: bool = False,
+        slowed: Floats | float = 1.0,
+    ) -> None:
+        """`in_backward`: buckets are stepped inside backward; `slowed`: by what exchanges take longer, `[..., 1]`."""
+        if schedule.n != cluster.workers:
+            raise ValueError(f"{schedule.name!r} is for {schedule.n} workers, but there are {cluster.workers}")
+        self._forward_s = work.forward_s if in_backward else work.computation_s
+        self._backward_s = work.backward_s if in_backward else (0.0,) * work.num_buckets
+        self._update_s = work.update_s
+        self._bytes = np.array(work.bucket_bytes)
+        self._schedule, self._wires, self._slowed = schedule, Wires(cluster), slowed
+        self._mix_s = work.mix_s_per_byte * self._bytes
+        self._prepared: WeakKeyDictionary[Mixing, tuple[LastOf, list[Floats], Floats | None]] = WeakKeyDictionary()
+        self._passes: Floats | None = None
+        """How often the last exchange makes a worker go through a model, `[N]`."""
+        self._channel: Floats | float = _NEVER
+        self._arrived: list[Floats | float] = [_NEVER] * work.num_buckets
+        self.ready_s: Floats = np.zeros(cluster.workers)
+        """When each worker has done all iterations so far, `[..., N]`."""
+        self.num_steps = 0
+
+    def advance(self, factors: Floats) -> None:
+        """One iteration of everybody, with computation times so many times the usual, `[..., N]`."""
+        last, exchange_s, passes = self._at(self._schedule(self.num_steps))
+        ready, channel = self.ready_s + factors * self._forward_s, self._channel
+        for b, update_s in enumerate(self._update_s):
+            if self._backward_s[b]:
+                ready = ready + factors * self._backward_s[b]
+            ready = np.maximum(ready, self._arrived[b]) + update_s
+            if self._passes is not None:
+                ready = ready + self._mix_s[b] * self._passes
+            channel = last(np.maximum(ready, channel)) + exchange_s[b]
+            self._arrived[b] = channel
+        self.ready_s, self._channel, self._passes = ready, channel, passes
+        self.num_steps += 1
+
+    def _at(self, mixing: Mixing) -> tuple[LastOf, list[Floats], Floats | None]:
+        if mixing not in self._prepared:
+            costs = [cost * self._slowed for cost in self._wires.exchange_s(mixing, self._bytes)]
+            passes = self._wires.passes(mixing) if self._mix_s.any() else None
+            self._prepared[mixing] = last_of(mixing), costs, passes
+        return self._prepared[mixing]
+
+
+class AllReduce:
+    """Gradients are averaged over everybody, bucket by bucket, while backward goes on; then all step.
+
+    g[i,b] = g[i,b−1] + f_i B_b,   c_b = max(max over i of g[i,b], c_{b−1}) + C_b,   s = c_B + ΣU
+    """
+
+    def __init__(self, work: Work, cluster: Cluster, *, how: str = "best", slowed: Floats | float = 1.0) -> None:
+        """`how`: ring, tree, or the shorter of both; `slowed` as in `Decentralized`."""
+        self._work = work
+        costs = Wires(cluster).all_reduce_s(np.array(work.bucket_bytes), how)
+        self._exchange_s = [cost * slowed for cost in costs]
+        self.ready_s: Floats = np.zeros(cluster.workers)
+        self.num_steps = 0
+
+    def advance(self, factors: Floats) -> None:
+        """One iteration of everybody."""
+        ready: Floats = self.ready_s + factors * self._work.forward_s
+        channel: Floats | float = _NEVER
+        for backward_s, exchange_s in zip(self._work.backward_s, self._exchange_s, strict=True):
+            ready = ready + factors * backward_s
+            channel = np.maximum(ready.max(axis=-1, keepdims=True), channel) + exchange_s
+        self.ready_s = np.broadcast_to(channel + sum(self._work.update_s), ready.shape)
+        self.num_steps += 1

@@ -1,0 +1,82 @@
+"""`bench --profile`: the clock of a training is the planner's, for the cluster that the profile describes."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gossamer.bench import Experiment, run
+from gossamer.bench.report._subject import _clock
+from gossamer.bench.train import make_engine, train
+from gossamer.bench.virtual_time import make_clock
+from gossamer.plan import Profile, plan, profile_of_figures
+
+PROFILE = profile_of_figures(
+    workers=8, local_size=4, params="63M", compute="60ms", update="3ms", inter="25gbit", intra="300gbit", latency="0s"
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    PROFILE.save(tmp_path / "cluster.json")
+    return str(tmp_path / "cluster.json")
+
+
+def experiment(path: str, **settings: object) -> Experiment:
+    graphs = ("one-peer-exponential", "alternating-exponential-ring")
+    usual = {"graphs": graphs, "workers": 8, "seeds": 1, "epochs": 2, "algorithm": "d-psgd-overlapped"}
+    return Experiment(**(usual | settings), profile=path)
+
+
+def test_an_epoch_takes_what_the_planner_says(path: str) -> None:
+    foreseen = {row.graph: row.prediction.iteration_s for row in plan(PROFILE).rows}
+    for each in experiment(path).runs():
+        clock = make_clock(each, make_engine(each))
+        clock.go_to(2)
+        steps = 2 * each.steps_per_epoch
+        assert clock.now_s == pytest.approx(steps * foreseen[each.label], rel=0.03), each.label
+
+
+def test_without_overlap_the_exchange_comes_on_top(path: str) -> None:
+    (only,) = experiment(path, graphs=("complete",), algorithm="d-psgd", centralized=False).runs()
+    rows = train(only, make_engine(only), on_epoch=lambda run, row: None).epochs
+    model_s = 252e6 / 3.125e9  # over the link between the two nodes, 2(n − 1)/n times
+    assert rows[0]["virtual_s"] == pytest.approx(only.steps_per_epoch * (0.063 + 1.75 * model_s), rel=1e-4)
+
+
+def test_the_report_tells_seconds_on_the_described_cluster(path: str, tmp_path: Path) -> None:
+    results = run(experiment(path, graphs=("alternating-exponential-ring",)), tmp_path / "results")
+    reduced, ring = results.summary
+    assert ring["virtual_s"] < 0.8 * reduced["virtual_s"]
+    page = results.report.read_text()
+    assert "63 ms a gradient, 252 MB in 10 buckets, links of 0 µs, 25 Gbit/s, 300 inside nodes of 4" in page
+    assert "by virtual time" in page
+    told = json.loads((results.folder / results.runs[0].run.folder / "config.json").read_text())
+    assert Profile.from_json(told["profile"]) == PROFILE
+    Path(path).unlink()  # results say by themselves what their clock was
+    assert _clock(results.runs[0].run).startswith("a profile")
+
+
+def test_a_profile_is_a_setting_of_its_own(path: str) -> None:
+    plain = replace(experiment(path), profile="")
+    assert plain.folder != experiment(path).folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"compute_s": 0.5}, "compute_s=0.5 and a profile"),
+        ({"slow": "1=2", "gbit_per_s": 3.0}, "slow=1=2, gbit_per_s=3.0 and a profile"),
+        ({"engine": "processes", "device": "cpu"}, "take --engine stacked"),
+        ({"workers": 6, "graphs": ("ring",)}, "6 workers do not fill nodes of 4"),
+    ],
+)
+def test_what_does_not_fit_the_profile_is_refused(path: str, settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        experiment(path, **settings)
+
+
+def test_no_profile_there() -> None:
+    with pytest.raises(ValueError, match="cannot read the profile nowhere"):
+        experiment("nowhere.json")

@@ -1,0 +1,110 @@
+"""Profiles measured here: what was slow shows, nothing of the user's changes, all ranks get the same."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from gossamer.clock import Link, slow_workers
+from gossamer.plan import Profile, calibrate, plan
+from ranks import run_ranks
+
+BATCH = torch.ones(4, 16)
+
+
+class Lazy(torch.autograd.Function):
+    """Sleeps in backward."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:
+        time.sleep(0.03)
+        return grad
+
+
+class Two(nn.Module):
+    """Backward sleeps between the gradients of its last layer and those of its first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 32, bias=False), nn.Linear(32, 8, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(0.02)
+        return self.last(Lazy.apply(self.first(x)))
+
+
+def loss(model: nn.Module, batch: Tensor) -> Tensor:
+    return model(batch).square().mean()
+
+
+def test_what_sleeps_shows_where_it_sleeps() -> None:
+    model = Two()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = calibrate(model, loss, BATCH, link=Link(), steps=4, bucket_bytes=1)
+    assert found.work.bucket_bytes == (4.0 * 32 * 8, 4.0 * 32 * 16)  # the last layer is ready first
+    assert found.work.forward_s >= 0.02
+    assert found.work.backward_s[1] >= 0.03
+    assert sum(found.work.update_s) > 0
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert len(found.cluster.computation.measured) == 100
+
+
+def test_parameters_without_a_gradient_are_ready_in_the_end() -> None:
+    model = Two()
+    model.unused = nn.Linear(3, 3)
+    found = calibrate(model, loss, BATCH, link=Link(), steps=2, bucket_bytes=1)
+    assert found.work.model_bytes == 4 * (32 * 8 + 32 * 16 + 12)
+    assert found.work.computation_s >= 0.05
+
+
+def in_nodes_of_two(group: ProcessGroup) -> Profile:
+    torch.manual_seed(0)
+
+    def slow_on_rank_3(model: nn.Module, batch: Tensor) -> Tensor:
+        time.sleep(0.3 if group.rank() == 3 else 0.01)
+        return loss(model, batch)
+
+    return calibrate(nn.Linear(16, 4), slow_on_rank_3, BATCH, group=group, local_size=2, steps=2)
+
+
+def test_every_pair_is_measured_and_all_ranks_agree(tmp_path: Path) -> None:
+    found = run_ranks(4, in_nodes_of_two)
+    first = found[0]
+    assert all(replace(each, made=first.made) == first for each in found[1:])
+    assert [pair.ends for pair in first.pairs] == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    assert all(pair.latency_s > 0 and pair.bytes_per_s > 0 for pair in first.pairs)
+    assert first.cluster.inside is not None
+    assert slow_workers(first.cluster.computation.slow, 4)[3] > 2
+    assert first.collective > 0
+    assert first.work.forward_s < 0.3  # that of a usual worker
+    first.save(tmp_path / "cluster.json")
+    again = Profile.load(tmp_path / "cluster.json")
+    assert again == first
+    assert plan(again.resized(8)).rows[0].prediction.iteration_s > 0.01
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "one worker has no links to measure"),
+        ({"link": Link(), "steps": 0}, "steps=0"),
+        ({"link": Link(), "local_size": 2}, "1 workers do not fill nodes of 2"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(given: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        calibrate(nn.Linear(16, 4), loss, BATCH, **given)
+
+
+def test_a_model_without_parameters_is_refused() -> None:
+    with pytest.raises(ValueError, match="no parameters to train"):
+        calibrate(nn.ReLU(), loss, BATCH, link=Link())
