@@ -259,7 +259,9 @@ class Experiment:
         if self.profile and said:
             raise ValueError(f"{', '.join(said)} and a profile, which says that itself: give the one or the other")
         if self.profile and self.engine == "processes":
-            raise ValueError("a profile is for virtual time, and processes run at a pace of their own: take --engine stacked")
+            raise ValueError(
+                "a profile is for virtual time, and processes run at a pace of their own: take --engine stacked"
+            )
         if self.warmup_epochs is not None and not (self.warmup_epochs >= 0 and isfinite(self.warmup_epochs)):
             raise ValueError(f"warmup_epochs={self.warmup_epochs}: must be a number, 0 or more")
 
