@@ -20,15 +20,24 @@ STEPS_OF_ITS_OWN = ("qg-momentum", "adaptive", "slowmo", "diloco", "noloco")
 MOVES_AS_THE_OPTIMIZER = [name for name in ALGORITHMS if name not in STEPS_OF_ITS_OWN]
 
 
-def on(topologies: Sequence[str], names: Iterable[str] = ALGORITHMS) -> pytest.MarkDecorator:
-    """Every algorithm on every graph that it can run on."""
-    pairs = [(name, topology) for name in names for topology in topologies]
+PLAIN = ("all-reduce", "d-psgd", "d-psgd-cta", "d-psgd-overlapped", "local-sgd")
+"""The ways to mix, on every graph. The other methods ask for mixings in one of these ways: a few graphs tell."""
+TELLING = ("ring", "one-peer-exponential", "ada", "complete")
+
+
+def on(
+    topologies: Sequence[str], names: Iterable[str] = ALGORITHMS, *, others: Sequence[str] | None = None
+) -> pytest.MarkDecorator:
+    """Every algorithm on every graph that it can run on; of `others`, if given, those that are not `PLAIN`."""
+    pairs = [
+        (name, topology) for name in names for topology in (topologies if others is None or name in PLAIN else others)
+    ]
     changing = {topology for topology in topologies if build(topology, 8).period != 1}
     possible = [pair for pair in pairs if not (ALGORITHMS[pair[0]]().needs_constant_graph and pair[1] in changing)]
     return pytest.mark.parametrize(("name", "topology"), possible)
 
 
-@on(TOPOLOGIES)
+@on(TOPOLOGIES, others=TELLING)
 @pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
 def test_engines_agree(name: str, topology: str, optimizer: str) -> None:
     algorithm = ALGORITHMS[name]()

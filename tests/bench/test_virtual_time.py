@@ -68,6 +68,18 @@ def test_without_slow_workers_an_epoch_takes_its_steps() -> None:
         assert [row["virtual_s"] for row in rows] == pytest.approx([only.steps_per_epoch, 2 * only.steps_per_epoch])
 
 
+def test_averages_of_all_between_sparse_rounds_are_paid_for_as_such() -> None:
+    """What never rests is all-reduce, whatever its graph; what rests is between that and its graph."""
+    latency = {"latency_s": 0.01, "workers": 8, "epochs": 1, "seeds": 1, "graphs": ("base-2",)}
+    times = {}
+    for algorithm in ("listening-ada:rest=9999", "listening-ada:rest=1:tolerance=9", "d-psgd"):
+        for each in Experiment(algorithm=algorithm, **latency).runs():
+            times[each.algorithm] = outcome(each).epochs[-1]["virtual_s"]
+    dense, listening, sparse = (time for name, time in times.items() if name != "all-reduce")
+    assert dense == pytest.approx(times["all-reduce"])
+    assert sparse < listening < 0.7 * dense
+
+
 def test_measuring_more_often_changes_nothing() -> None:
     (only,) = SMALL.runs()
     some, every = outcome(only), outcome(replace(only, probe_every=1))

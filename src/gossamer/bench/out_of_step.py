@@ -151,6 +151,10 @@ class Worker(OneReplica):
     def bytes_sent(self) -> NDArray[np.float64]:
         return self.training.bytes_sent
 
+    @property
+    def bytes_averaged(self) -> NDArray[np.float64]:
+        return self.training.bytes_averaged
+
     def set_lr(self, lr: float) -> None:
         self.training.set_lr(lr)
 

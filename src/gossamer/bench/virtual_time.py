@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from gossamer import algorithms
 from gossamer.clock import Event, Rounds, asynchronous
 from gossamer.engines import Engine, Ticket, VirtualEngine
+from gossamer.topologies import all_reduce_models
 
 from .described import PlannedRounds, profile_for
 from .experiment import CENTRALIZED, Run
@@ -26,12 +27,18 @@ def exchanged_bytes(run: Run, trained: float) -> float:
 
 
 class RoundsOfRun:
-    """The clock of a synchronous run, epoch by epoch, by what its method has really sent."""
+    """The clock of a synchronous run, epoch by epoch, by what its method has really sent.
 
-    def __init__(self, run: Run, rounds: Rounds | PlannedRounds, engine: Engine, *, scale: float = 1.0) -> None:
-        """`scale`: by what the model of the clock is larger than the one that is trained."""
-        self._run, self._rounds, self._engine, self._scale = run, rounds, engine, scale
-        self._bytes_sent = 0.0
+    A method on a graph that also averages whole models over all replicas pays for these as for an all-reduce, at steps
+    that are spread evenly over the epoch.
+    """
+
+    def __init__(self, run: Run, rounds: Rounds | PlannedRounds, engine: Engine, *, size: float) -> None:
+        """`size`: of the model that the clock exchanges, in bytes."""
+        self._run, self._rounds, self._engine = run, rounds, engine
+        self._scale = size / sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
+        self._all_reduce_bytes = run.workers * all_reduce_models(run.workers) * size
+        self._seen = {"bytes_sent": 0.0, "bytes_averaged": 0.0}
 
     @property
     def now_s(self) -> float:
@@ -39,15 +46,23 @@ class RoundsOfRun:
 
     def go_to(self, epoch: int) -> None:
         """To the end of so many epochs, which the engine has just reached."""
-        steps = range(self._rounds.num_steps, epoch * self._run.steps_per_epoch)
-        sent = self._engine.gather(torch.from_numpy(self._engine.bytes_sent)).sum().item()
-        plain = sum(self._rounds.bytes_of(step) for step in steps)
-        volume = (
-            round(self._scale * (sent - self._bytes_sent) / plain, 6) if plain else 1.0
-        )  # sums are not exact, the clock is
-        self._bytes_sent = sent
-        for _ in steps:
-            self._rounds.advance(volume)
+        first, steps = self._rounds.num_steps, epoch * self._run.steps_per_epoch - self._rounds.num_steps
+        sent, averaged = self._since_last("bytes_sent"), self._since_last("bytes_averaged")
+        dense = 0
+        if not algorithms.build(self._run.algorithm).ignores_graph and averaged:
+            dense = min(round(averaged / self._all_reduce_bytes), steps)
+        is_dense = [(step + 1) * dense // steps > step * dense // steps for step in range(steps)]
+        plain = sum(self._rounds.bytes_of(first + step) for step in range(steps) if not is_dense[step])
+        sparse = sent - (averaged if dense else 0.0)
+        volume = round(sparse / plain, 6) if plain else 1.0  # sums are not exact, the clock is
+        for of_all in is_dense:
+            self._rounds.advance(1.0 if of_all else volume, of_all=of_all)
+
+    def _since_last(self, name: str) -> float:
+        """What all workers have sent since, as bytes of the clock's model."""
+        now = self._engine.gather(torch.from_numpy(getattr(self._engine, name))).sum().item()
+        before, self._seen[name] = self._seen[name], now
+        return self._scale * (now - before)
 
 
 class EventsOfRun:
@@ -75,9 +90,9 @@ def make_clock(run: Run, engine: Engine) -> RoundsOfRun | EventsOfRun:
         return EventsOfRun(run, asynchronous(run.algorithm, run.cluster(), run.schedule(), size))
     schedule = None if algorithm.ignores_graph else run.schedule()
     if run.profile and (run.algorithm == CENTRALIZED or algorithm.overlaps):
-        return RoundsOfRun(run, PlannedRounds(run.profile, run.workers, run.seed, schedule), engine)
+        return RoundsOfRun(run, PlannedRounds(run.profile, run.workers, run.seed, schedule), engine, size=size)
     rounds = Rounds(run.cluster(), schedule, size, every=algorithm.mixes_every, overlaps=algorithm.overlaps)
-    return RoundsOfRun(run, rounds, engine, scale=size / trained)
+    return RoundsOfRun(run, rounds, engine, size=size)
 
 
 def place(run: Run, worker: int, ticket: Ticket) -> tuple[int, int, int]:

@@ -37,6 +37,11 @@ class Engine(Protocol):
         """What training, not measuring, has made each worker held here send so far, `[L]`."""
         ...
 
+    @property
+    def bytes_averaged(self) -> NDArray[np.float64]:
+        """The part of it that went into means over all replicas, `[L]`."""
+        ...
+
     tensor_names: tuple[str, ...]
     """Names of the trained parameters, in the order of the replicas' spans."""
     replicas: list[FlatReplica]

@@ -25,6 +25,8 @@ class Mixer(Protocol):
 
     bytes_sent: NDArray[np.float64]
     """What each of the workers held here has sent for training so far, `[L]`."""
+    bytes_averaged: NDArray[np.float64]
+    """The part of it that went into means over all replicas."""
 
     def at(self, schedule: Schedule, step: int) -> Mix:
         """What an algorithm may call at a step of the schedule."""
@@ -89,6 +91,10 @@ class AroundStep:
     @property
     def bytes_sent(self) -> NDArray[np.float64]:
         return self.mixer.bytes_sent
+
+    @property
+    def bytes_averaged(self) -> NDArray[np.float64]:
+        return self.mixer.bytes_averaged
 
     def set_lr(self, lr: float) -> None:
         for param_group in self.optimizer.param_groups:
@@ -208,6 +214,7 @@ class AroundStep:
         return {
             "num_steps": self.num_steps,
             "bytes_sent": self.bytes_sent.tolist(),
+            "bytes_averaged": self.bytes_averaged.tolist(),
             "replicas": [replica.state_dict() for replica in self.replicas],
             "buffers": dict(self.buffers()),
             "optimizer": self.optimizer.state_dict(),
@@ -218,6 +225,7 @@ class AroundStep:
         """Take back what `state_dict` gave."""
         self.num_steps = saved["num_steps"]
         self.mixer.bytes_sent = np.array(saved["bytes_sent"])
+        self.mixer.bytes_averaged = np.array(saved["bytes_averaged"])
         for replica, state in zip(self.replicas, saved["replicas"], strict=True):
             replica.load_state_dict(state)
         for name, buffer in self.buffers().items():

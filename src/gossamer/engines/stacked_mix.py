@@ -33,6 +33,7 @@ class StackedMix:
 
     def __init__(self, num_replicas: int) -> None:
         self.bytes_sent = np.zeros(num_replicas)
+        self.bytes_averaged = np.zeros(num_replicas)
         self._operators: WeakKeyDictionary[Mixing, dict[tuple[torch.dtype, torch.device], Operator]]
         self._operators = WeakKeyDictionary()
 
@@ -64,7 +65,9 @@ class BoundStackedMix:
         return Arrived(self(values))
 
     def mean(self, values: Tensor) -> Tensor:
-        self._parent.bytes_sent += all_reduce_models(values.shape[0]) * _bytes_of_one(values)
+        num_bytes = all_reduce_models(values.shape[0]) * _bytes_of_one(values)
+        self._parent.bytes_sent += num_bytes
+        self._parent.bytes_averaged += num_bytes
         return values.mean(0, keepdim=True).expand_as(values)
 
     def packed(self, payload: Tensor, unpack: Unpack) -> Tensor:

@@ -24,6 +24,7 @@ class ProcessMix:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.bytes_sent = np.zeros(1)
+        self.bytes_averaged = np.zeros(1)
 
     def at(self, schedule: Schedule, step: int) -> "BoundProcessMix":
         """The mix of one step."""
@@ -48,6 +49,7 @@ class BoundProcessMix:
     def mean(self, values: Tensor) -> Tensor:
         exchange = self._parent.transport.start_mean(values)
         self._parent.bytes_sent += exchange.bytes_sent
+        self._parent.bytes_averaged += exchange.bytes_sent
         return exchange.wait()
 
     def packed(self, payload: Tensor, unpack: Unpack) -> Tensor:
