@@ -64,8 +64,9 @@ def by_graph(results: Iterable[RunResult]) -> list[Row]:
     cells: dict[tuple[Any, ...], list[RunResult]] = {}
     for result in results:
         run = result.run
-        name = f"{run.label} (slow {run.slow})" if run.slow else run.label
-        cells.setdefault((run.task, run.workers, run.lr_rule, name), []).append(result)
+        method = "" if run.algorithm in (run.label, "d-psgd") else f" {run.algorithm}"
+        slow = f" slow {run.slow}" if run.slow else ""
+        cells.setdefault((run.task, run.workers, run.lr_rule, run.label + method + slow), []).append(result)
     rows = []
     for (task, workers, rule, graph), same in cells.items():
         finals = [result.final for result in same if result.final]
