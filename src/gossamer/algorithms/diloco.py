@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 
-from ._contract import Algorithm, Mix, Replica
-
-_ANCHOR, _MOMENTUM = "anchor", "momentum"
+from ._contract import Mix
+from ._outer_steps import OuterSteps
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiLoCo(Algorithm):
+class DiLoCo(OuterSteps):
     r"""Every H steps the mean change of all replicas is a gradient for Nesterov's momentum.
 
     .. math:: \Delta = a - \tfrac1n \sum_j x_j, \qquad b \leftarrow \mu b + \Delta, \qquad
@@ -25,39 +24,14 @@ class DiLoCo(Algorithm):
     100
     """
 
-    every: int = 10
-    """H, the number of steps from one outer step to the next."""
-    outer_lr: float = 0.7
-    """η."""
     momentum: float = 0.9
-    """μ."""
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"DiLoCo makes an outer step every {self.every} steps: every must be 1 or more")
-        if not self.outer_lr > 0:
-            raise ValueError(f"outer_lr={self.outer_lr}: must be above 0")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum={self.momentum}: must be from 0 to below 1")
-
-    @property
-    def mixes_every(self) -> int:
-        return self.every
+    """μ; η is `outer_lr`."""
 
     @property
     def ignores_graph(self) -> bool:
         return True
 
-    def before_step(self, replica: Replica, mix: Mix) -> None:
-        if not replica.state:
-            replica.state[_ANCHOR] = replica.params.clone()
-            replica.state[_MOMENTUM] = torch.zeros_like(replica.params)
-
-    def after_step(self, replica: Replica, mix: Mix) -> None:
-        if replica.step % self.every:
-            return
-        anchor, momentum = replica.state[_ANCHOR], replica.state[_MOMENTUM]
-        change = anchor - mix.mean(replica.params)
+    def _step(self, anchor: Tensor, momentum: Tensor, params: Tensor, mix: Mix) -> None:
+        change = anchor - mix.mean(params)
         momentum.mul_(self.momentum).add_(change)
         anchor.sub_(change.add_(momentum, alpha=self.momentum), alpha=self.outer_lr)
-        replica.params.copy_(anchor)
