@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from gossamer.algorithms import ALGORITHMS
 from gossamer.bench import Experiment
 from gossamer.cli import app
 from gossamer.recipes import RECIPES
@@ -26,7 +27,7 @@ CIFAR = Dataset(  # its size and classes; recipes are looked at here, not traine
 
 @pytest.fixture
 def tasks_with_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("resnet20", "densenet100", "lstm", "vgg16"):
+    for name in ("resnet20", "resnet20-gn", "densenet100", "lstm", "vgg16"):
         stand_in = dataclasses.replace(
             TASKS["digits"], name=name, load=lambda data: CIFAR, lr=0.25, lr_batch=128, lr_rule="sqrt"
         )
@@ -111,6 +112,22 @@ def test_adpsgd_accuracy_has_all_methods_and_asynchronous_ones_also_with_a_slow_
     assert (faster.task, faster.gbit_per_s) == ("vgg16", 100.0)
 
 
+@pytest.mark.usefixtures("tasks_with_data")
+@pytest.mark.parametrize(("name", "alpha"), [("methods", None), ("heterogeneous", 0.1)])
+def test_a_league_has_every_method_once_and_all_reduce_beside_the_first(name: str, alpha: float | None) -> None:
+    made = RECIPES[name].make()
+    assert {e.algorithm for e in made} == set(ALGORITHMS) - {
+        "all-reduce",
+        "d-psgd-cta",
+        "d-psgd-overlapped",
+        "local-sgd",
+    }
+    assert [e.centralized for e in made] == [True] + [False] * (len(made) - 1)
+    assert {e.alpha for e in made} == {alpha}
+    rates = {e.algorithm: e.lr for e in made}
+    assert rates["d-psgd"] == rates["choco"] == 0.25 > rates["diloco"] > rates["adaptive"]
+
+
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_a_miniature_compares_the_same_graphs_on_the_digits(name: str, request: pytest.FixtureRequest) -> None:
     miniature = RECIPES[name].make(miniature=True)
@@ -144,6 +161,9 @@ def test_several_experiments_have_a_folder_and_a_table_each(tmp_path: Path, monk
     assert done.exit_code == 0, done.stderr
     assert len(list(tmp_path.glob("*/report.html"))) == 2
     assert done.stdout.count("report: ") == 2
+    assert "(4 runs)" in done.stdout
+    assert (tmp_path / "two.html").exists()
+    assert len((tmp_path / "two.csv").read_text().splitlines()) == 1 + 4
     assert done.stdout.index("digits, 32 workers") < done.stdout.index("digits, 64 workers")
 
 

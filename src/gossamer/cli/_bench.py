@@ -193,11 +193,22 @@ def bench(
     experiments = _plain(chosen) if recipe is None else _from_recipe(recipe, chosen, miniature)
     silent = as_json or not _speaks()
     results = [_tell(_carry_out(experiment, out, jobs, silent), silent) for experiment in experiments]
+    if recipe is not None and len(results) > 1 and _speaks():
+        _join(recipe, results, out, silent)
     if as_json and _speaks():
         tables = [{"folder": str(each.folder), "rows": each.summary} for each in results]
         said = tables[0] if recipe is None else {"recipe": recipe, "experiments": tables}
         print(json.dumps(said, indent=2))
     _refuse_diverged(results)
+
+
+def _join(recipe: str, results: "list[Results]", out: Path, silent: bool) -> None:
+    """All experiments of a recipe on one page."""
+    from gossamer.bench.joined import join
+
+    joined = join([each.folder for each in results], page=out / f"{recipe}.html", table=out / f"{recipe}.csv")
+    if not silent:
+        print(f"all of them: {joined.page}, {out / recipe}.csv ({len(joined.rows)} runs)")
 
 
 def _refuse_diverged(results: "list[Results]") -> None:

@@ -9,7 +9,9 @@ from .ada_96 import ada_96
 from .ada_1008 import ada_1008
 from .ada_schedules import ada_schedules
 from .adpsgd_accuracy import adpsgd_accuracy
+from .heterogeneous import heterogeneous
 from .lr_rules import lr_rules
+from .methods import methods
 from .scale import scale
 from .straggler import straggler
 from .straggler_processes import straggler_on_processes, times_of
@@ -32,6 +34,10 @@ RECIPES: dict[str, Recipe] = {
     "adpsgd-accuracy": Recipe(
         make=adpsgd_accuracy,
         summary="what asynchrony costs: AD-PSGD, all-reduce, D-PSGD, a parameter server; resnet20, vgg16; 16 workers",
+    ),
+    "methods": Recipe(make=methods, summary="every method by accuracy, bytes and virtual time: resnet20, 16 workers"),
+    "heterogeneous": Recipe(
+        make=heterogeneous, summary="the same where workers see unlike data: resnet20-gn, Dirichlet(0.1), 16 workers"
     ),
 }
 """Names on the command line. A new recipe is one file and one entry here."""
@@ -56,7 +62,9 @@ __all__ = [
     "ada_1008",
     "ada_schedules",
     "adpsgd_accuracy",
+    "heterogeneous",
     "lr_rules",
+    "methods",
     "print_times",
     "scale",
     "straggler",

@@ -1,0 +1,28 @@
+"""The methods of the field side by side, where every worker sees other classes."""
+
+from typing import TYPE_CHECKING
+
+from .methods import league
+
+if TYPE_CHECKING:
+    from gossamer.bench import Experiment
+
+_ALPHA = 0.1
+
+
+def heterogeneous(
+    *,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    device: str = "auto",
+    miniature: bool = False,
+) -> "tuple[Experiment, ...]":
+    """ResNet20 with group norm on CIFAR-10, 16 workers whose classes follow Dirichlet(0.1): every method.
+
+    The setting that gradient tracking, D², quasi-global momentum and global update tracking were made for. Without
+    statistics of batches, which would differ from worker to worker as much as their data.
+    """
+    return league(
+        "resnet20-gn", data=data, seeds=seeds, epochs=epochs, device=device, miniature=miniature, alpha=_ALPHA
+    )

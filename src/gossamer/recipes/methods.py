@@ -1,0 +1,85 @@
+"""The methods of the field side by side: all workers see the same kind of data."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._recipe import given, on_digits
+
+if TYPE_CHECKING:
+    from gossamer.bench import Experiment
+
+_WORKERS = 16
+
+
+class _Contestant(NamedTuple):
+    algorithm: str
+    graph: str = "ring"
+    share_of_rate: float = 1.0
+    """Of the task's own learning rate, for methods that cannot bear it."""
+
+
+CONTESTANTS = (
+    _Contestant("d-psgd"),
+    _Contestant("qg-momentum"),
+    _Contestant("gradient-tracking"),
+    _Contestant("d2"),
+    _Contestant("gut"),
+    _Contestant("push-sum", "directed-exponential"),
+    _Contestant("quantized-push-sum", "exponential"),
+    _Contestant("choco"),
+    _Contestant("adaptive", share_of_rate=0.015),  # Adam's rates are of another size
+    _Contestant("consensus-control"),
+    _Contestant("slowmo"),
+    _Contestant("diloco", "complete", share_of_rate=0.1),  # ten steps alone
+    _Contestant("noloco", "random-matching", share_of_rate=0.1),
+    _Contestant("listening-ada", "base-2"),
+)
+"""Each on a graph that suits it; the ring where any will do."""
+
+
+def methods(
+    *,
+    data: str | None = None,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    device: str = "auto",
+    miniature: bool = False,
+) -> "tuple[Experiment, ...]":
+    """ResNet20 on CIFAR-10, 16 workers: every method, and all-reduce, by accuracy, bytes and virtual time.
+
+    Methods with local steps and those like Adam have a lower learning rate; all others the task's own.
+    """
+    return league("resnet20", data=data, seeds=seeds, epochs=epochs, device=device, miniature=miniature)
+
+
+def league(
+    task: str, *, data: str | None, seeds: int | None, epochs: int | None, miniature: bool, **more: Any
+) -> "tuple[Experiment, ...]":
+    """An experiment a method; all-reduce beside the first."""
+    from gossamer.bench import Experiment
+    from gossamer.tasks import TASKS
+
+    def settings(contestant: _Contestant, name: str) -> dict[str, Any]:
+        return {
+            "workers": _WORKERS,
+            "algorithm": contestant.algorithm,
+            "graphs": (contestant.graph,),
+            "centralized": contestant is CONTESTANTS[0],
+            "lr": TASKS[name].lr * contestant.share_of_rate,
+            **more,
+        }
+
+    if miniature:
+        return tuple(
+            on_digits(seeds=seeds, epochs=given(epochs, 3), **settings(each, "digits")) for each in CONTESTANTS
+        )
+    return tuple(
+        Experiment(
+            task=task,
+            data=data,
+            batch_size=32,
+            epochs=given(epochs, 40),
+            seeds=given(seeds, 1),
+            **settings(each, task),
+        )
+        for each in CONTESTANTS
+    )
