@@ -26,8 +26,8 @@ _TUNED_UP_TO = 150
 class Layout:
     """Where the parameters of one dtype lie in a flat buffer `[..., P]`.
 
-    The filters `[Q, C, K, K]` of a convolution lie there as `[K, K, C, Q]`, which is how kernels read and write them: in
-    a large model (VGG) turning them around took a quarter of the time. Those of one pixel lie as they are.
+    The filters `[Q, C, K, K]` of a convolution lie there as `[K, K, C, Q]`, which is how kernels read and write them:
+    turning them around took a large model (VGG) a quarter of its time. Those of one pixel lie as they are.
     """
 
     names: tuple[str, ...]
