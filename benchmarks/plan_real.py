@@ -43,17 +43,19 @@ from side_by_side.network import check_possible
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 CONTENDERS = ["ddp", "gossamer"]
-CASES = [
-    Case(workers=workers, model="small", jitter_ms=jitter_ms, links=links)
-    for links_of in ({4: "", 8: ""}, {4: "100mbit", 8: "100mbit-8"})
-    for workers, links in links_of.items()
-    for jitter_ms in (0.0, 20.0)
-]
 RECORDED = [
     Case(workers=workers, model=model, jitter_ms=jitter_ms)
     for workers in (4, 8)
     for model in ("small", "middle")
     for jitter_ms in (0.0, 20.0)
+]
+CASES = [
+    *RECORDED,
+    *(
+        Case(workers=workers, model="small", jitter_ms=jitter_ms, links=links)
+        for workers, links in {4: "100mbit", 8: "100mbit-8"}.items()
+        for jitter_ms in (0.0, 20.0)
+    ),
 ]
 _ITERATIONS = {False: 36, True: 18}
 """By whether there are slow links."""
@@ -61,22 +63,27 @@ Row = dict[str, Any]
 
 
 Out = Annotated[Path, typer.Option(help="Folder for rows.csv, profiles.json and environment.json.")]
-SLOW_LINKS = Annotated[bool, typer.Option("--links-only", help="Only cases with slow links: these mind others less.")]
+WHICH = Annotated[
+    str, typer.Option("--links", help="with: only cases with slow links, which mind others less; without.")
+]
 
 
 @app.command()
 def run(
     out: Out,
     rounds: Annotated[int, typer.Option(help="Rounds, each with a calibration and a turn of each contender.")] = 3,
-    links_only: SLOW_LINKS = False,
+    links: WHICH = "both",
     again: Annotated[bool, typer.Option("--again", help="More rounds of cases that have some.")] = False,
 ) -> None:
     """Measure, and predict from what was calibrated."""
-    check_possible()
+    if links not in ("both", "with", "without"):
+        raise ValueError(f"--links {links}: take with, without or both")
+    if links != "without":
+        check_possible()
     out.mkdir(parents=True, exist_ok=True)
     for case in CASES:
         is_there = any((row["source"], row["case"]) == ("run", str(case)) for row in read(out))
-        if (is_there and not again) or (links_only and not case.links):
+        if (is_there and not again) or (bool(case.links) != (links == "with") and links != "both"):
             continue
         print(case, flush=True)
         fresh, found = measured(case, rounds)

@@ -1,5 +1,6 @@
 """A word-level LSTM language model on WikiText-2 (after Zaremba et al., "Recurrent neural network regularization")."""
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -8,7 +9,7 @@ from torch.nn import functional as F
 
 from . import wikitext
 from ._language import token_loss, token_top1
-from ._optimizers import adamw
+from ._optimizers import adamw, sgd
 from ._task import Task
 
 
@@ -77,4 +78,12 @@ LSTM = Task(
     is_language=True,
     half=True,
     compiles=False,
+)
+LSTM_SGD = replace(
+    LSTM,
+    name="lstm-sgd",
+    summary="the same with SGD, where what a graph costs is not hidden by what an Adam of one's own costs",
+    optimizer=sgd,
+    lr=1.0,
+    lr_batch=768,
 )
