@@ -36,14 +36,20 @@ def test_hundreds_of_swaps_and_gradients_in_parallel_keep_the_sum() -> None:
 
 
 def test_a_parameter_server_makes_all_steps() -> None:
-    def rank(group: ProcessGroup) -> Tensor:
+    """Each with a rate of lr / n, for n workers, over the gradient's staleness."""
+
+    def rank(group: ProcessGroup) -> tuple[Tensor, dict[int, int]]:
         model = Point(PARAMETERS).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         with decentralize(model, optimizer, group=group, algorithm="parameter-server") as training:
             for _ in training.share(90):
                 model.x.grad = torch.ones_like(model.x)
                 optimizer.step()
-        return flat(model).cpu()
+        return flat(model).cpu(), training.staleness
 
-    for x in run_ranks(SIZE, rank):
-        torch.testing.assert_close(x, torch.full_like(x, -0.9), rtol=0, atol=1e-12)
+    trained = run_ranks(SIZE, rank)
+    staleness = next(told for _, told in trained if told)
+    assert sum(staleness.values()) == 90
+    moved = sum(number / max(1, stale) for stale, number in staleness.items()) * 0.01 / (SIZE - 1)
+    for x, _ in trained:
+        torch.testing.assert_close(x, torch.full_like(x, -moved), rtol=0, atol=1e-9)

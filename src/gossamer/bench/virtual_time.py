@@ -29,8 +29,8 @@ def exchanged_bytes(run: Run, trained: float) -> float:
 class RoundsOfRun:
     """The clock of a synchronous run, epoch by epoch, by what its method has really sent.
 
-    A method on a graph that also averages whole models over all replicas pays for these as for an all-reduce, at steps
-    that are spread evenly over the epoch.
+    A method that averages whole models over all replicas, now and then and not by a fixed number of steps, pays for
+    these as for an all-reduce, at steps that are spread evenly over the epoch.
     """
 
     def __init__(self, run: Run, rounds: Rounds | PlannedRounds, engine: Engine, *, size: float) -> None:
@@ -38,6 +38,9 @@ class RoundsOfRun:
         self._run, self._rounds, self._engine = run, rounds, engine
         self._scale = size / sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
         self._all_reduce_bytes = run.workers * all_reduce_models(run.workers) * size
+        algorithm = algorithms.build(run.algorithm)
+        self._ignores_graph = algorithm.ignores_graph
+        self._averages_at_will = algorithm.mixes_every == 1 and not algorithm.steps_together
         self._seen = {"bytes_sent": 0.0, "bytes_averaged": 0.0}
 
     @property
@@ -48,13 +51,13 @@ class RoundsOfRun:
         """To the end of so many epochs, which the engine has just reached."""
         first, steps = self._rounds.num_steps, epoch * self._run.steps_per_epoch - self._rounds.num_steps
         sent, averaged = self._since_last("bytes_sent"), self._since_last("bytes_averaged")
-        dense = 0
-        if not algorithms.build(self._run.algorithm).ignores_graph and averaged:
-            dense = min(round(averaged / self._all_reduce_bytes), steps)
+        dense = min(round(averaged / self._all_reduce_bytes), steps) if self._averages_at_will else 0
         is_dense = [(step + 1) * dense // steps > step * dense // steps for step in range(steps)]
         plain = sum(self._rounds.bytes_of(first + step) for step in range(steps) if not is_dense[step])
         sparse = sent - (averaged if dense else 0.0)
         volume = round(sparse / plain, 6) if plain else 1.0  # sums are not exact, the clock is
+        if self._averages_at_will and self._ignores_graph:
+            volume = 0.0  # between averages nothing is sent
         for of_all in is_dense:
             self._rounds.advance(1.0 if of_all else volume, of_all=of_all)
 

@@ -66,14 +66,14 @@ class Rounds:
     def advance(self, volume: float = 1.0, *, of_all: bool = False) -> None:
         """One step of everybody; `volume` is what the method sends for each model that plain averaging would send.
 
-        Less takes fewer bytes, and as many messages; more takes as many rounds. A step may end with an average `of_all`
-        instead of one over the schedule's graph.
+        Less takes fewer bytes, and as many messages; more takes as many rounds; where nothing is sent nobody waits. A
+        step may end with an average `of_all` instead of one over the schedule's graph.
         """
         start, computed = self.ready_s, self.ready_s + self._times.of_all()
         mixing = None if self._schedule is None or of_all else self._schedule(self.num_steps)
         self.num_steps += 1
         self._span("compute", start, computed)
-        if self.num_steps % self._every:
+        if self.num_steps % self._every or not volume:
             self.ready_s = computed
         elif self._overlaps:
             self.ready_s = computed if self._arrived is None else np.maximum(computed, self._arrived)
