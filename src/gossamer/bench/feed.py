@@ -9,6 +9,7 @@ from gossamer.tasks import Dataset, Task
 
 from . import sharding
 from .experiment import Run
+from .outcome import Columns
 
 
 class Feed:
@@ -29,6 +30,13 @@ class Feed:
     def data(self) -> Dataset:
         """The data on the device."""
         return self._data
+
+    def shards(self) -> Columns:
+        """How many samples of which class each worker is dealt; empty where all are dealt the same mixture."""
+        run = self._run
+        if run.alpha is None or self._labels is None:
+            return {}
+        return sharding.dealt_classes(self._labels, workers=run.workers, seed=run.seed, alpha=run.alpha)
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs `[L, B, ...]` and targets `[L, B, ...]` of every step."""

@@ -47,6 +47,20 @@ def batches(
     return torch.from_numpy(np.ascontiguousarray(indices.transpose(1, 0, 2)))
 
 
+def dealt_classes(labels: Tensor, *, workers: int, seed: int, alpha: float) -> dict[str, list[int]]:
+    """How many samples of which class each worker is dealt: columns `worker`, `class` and `samples`, without zeros.
+
+    >>> dealt = dealt_classes(torch.arange(1000) % 10, workers=5, seed=0, alpha=0.1)
+    >>> [dealt["worker"].count(worker) for worker in range(5)], sum(dealt["samples"])
+    ([6, 4, 5, 6, 4], 1000)
+    """
+    dealt = _dealt(len(labels), workers, seed, labels, alpha)
+    classes, of_class = np.unique(labels.cpu().numpy(), return_inverse=True)
+    counts = np.stack([np.bincount(of_class[shard], minlength=len(classes)) for shard in dealt])
+    worker, place = counts.nonzero()
+    return {"worker": worker.tolist(), "class": classes[place].tolist(), "samples": counts[worker, place].tolist()}
+
+
 def draws(num_draws: int, *, workers: int, steps: int, batch_size: int, seed: int, epoch: int) -> Tensor:
     """Random numbers for the augmentation of one epoch's samples, uniform in [0, 1): `[steps, workers, B, num_draws]`.
 

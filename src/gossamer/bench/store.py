@@ -5,6 +5,7 @@ results/digits-16-d-psgd-1a2b3c4d/    named by its settings: another experiment 
     report.html, summary.json         made anew whenever the sweep ends
     ring-n16-sqrt-seed0/
         config.json, environment.json every setting; versions and hardware
+        shards.parquet                where workers see unlike data: samples of each worker and class
         checkpoint-*.pt               while it runs: where to go on
         norms/part-*.parquet          as it runs: a row for each probe and tensor, its L2 norms on all replicas
         epochs.parquet                a row for each epoch after which the models were tested
@@ -35,6 +36,7 @@ from gossamer._files import write_text, write_whole
 from .checkpoint import delete_checkpoints
 from .experiment import Experiment, Run
 from .outcome import Columns, Outcome, Row
+from .shards import read_shards
 from .train import num_threads
 
 _VERSIONS_OF = ("numpy", "pyarrow", "scikit-learn", "scipy", "torch")
@@ -53,6 +55,8 @@ class RunResult:
     probes: list[Row]
     staleness: dict[int, int] = field(default_factory=dict)
     """How many gradients were so stale; empty for synchronous methods."""
+    shards: Columns = field(default_factory=dict)
+    """How many samples of which class each worker was dealt; empty where all were dealt the same mixture."""
 
     @property
     def final(self) -> Row:
@@ -135,6 +139,7 @@ def read_run(folder: Path, run: Run, *, remedy: str) -> RunResult:
             environment=_read_json(folder / "environment.json"),
             probes=pq.read_table(folder / "probes.parquet").to_pylist(),
             staleness={int(stale): number for stale, number in outcome.get("staleness", {}).items()},
+            shards=read_shards(folder),
         )
     except (OSError, ValueError, TypeError, KeyError) as error:  # pyarrow's and json's errors are ValueErrors
         raise ValueError(f"the results in {folder} are damaged ({error}): {remedy}") from error

@@ -32,6 +32,7 @@ from .norm_parts import NormParts
 from .out_of_step import Worker, begin
 from .outcome import Outcome, Row
 from .pace import Pace
+from .shards import write_shards
 from .virtual_time import advance_epoch, exchanged_bytes, make_clock, model_bytes, staleness_row
 from .white_box import WhiteBox
 
@@ -107,7 +108,10 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
     shares = slice(run.workers) if isinstance(engine, Worker) else engine.local  # whoever is free takes any batch
     feed = Feed(run, task, load_data(task, run.data), shares)
     checkpoints = None if folder is None else Checkpoints(folder, engine)
-    parts = NormParts(folder) if folder is not None and engine.local.start == 0 else None  # one holder writes for all
+    own_folder = folder if engine.local.start == 0 else None  # one holder writes for all
+    parts = None if own_folder is None else NormParts(own_folder)
+    if own_folder is not None:
+        write_shards(own_folder, feed.shards())
     if checkpoints is not None:
         checkpoints.restore(outcome)
     if parts is not None:

@@ -12,6 +12,7 @@ from ._measures import ACCURACIES, AVERAGED, CONSENSUS, DIFFERENCES, DISPERSIONS
 from ._plots import Figure, Json, Views
 from ._rank_section import rank_plot
 from ._scale import against_rules, against_workers
+from ._shards import shards
 from ._staleness import staleness
 
 _MOST_CELLS = 600_000
@@ -78,6 +79,8 @@ def _of_setting(groups: list[Group], columns: int, is_timed: bool) -> Figures:
         made["degree"] = Figure(height=220, views={("degree",): degree(changing)})
     if stale := [group for group in groups if group.staleness]:
         made["staleness"] = Figure(height=260, views={("staleness",): staleness(stale)})
+    if (dealt := shards(groups)) is not None:
+        made["shards"] = dealt
     return made
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ._groups import Group, Series
 from ._measures import CONSENSUS, DISPERSIONS, VARIATION, Measure
 from ._numbers import ROUNDING, finite
-from ._plots import Figure, Json, Views, name_ticks, plot_text, whole_epochs
+from ._plots import HEAT, HEAT_BAR, Figure, Json, Views, name_ticks, plot_text, whole_epochs
 
 MEASURES = (VARIATION, *(measure for measure in DISPERSIONS if measure is not VARIATION), CONSENSUS)
 MOST_COLUMNS, FEWEST_COLUMNS = 60, 8
@@ -21,7 +21,6 @@ _LABEL_HEIGHT = 13
 _HEIGHT_WITH_GAPS = 8
 _MOST_TICKS = 5
 _TOP, _BOTTOM = 54, 56
-_COLOURS = [[i / 4, f"--heat-{i}"] for i in range(5)]
 _BLANK = -32768
 _SMALLEST, _LARGEST = -32.0, 32.0
 """Powers of ten that fit into two bytes in thousandths."""
@@ -128,17 +127,9 @@ def _scale(tables: list[Floats]) -> Json:
     return {
         "cmin": lowest,
         "cmax": highest,
-        "colorscale": _COLOURS,
+        "colorscale": HEAT,
         "colorbar": {
-            "orientation": "h",
-            "x": 1,
-            "xanchor": "right",
-            "y": 1,
-            "yanchor": "bottom",
-            "len": 0.5,
-            "thickness": 10,
-            "outlinewidth": 0,
-            "tickangle": 0,
+            **HEAT_BAR,
             "tickvals": list(powers),
             "ticktext": [f"10<sup>{power}</sup>".replace("-", "−") for power in powers],
         },

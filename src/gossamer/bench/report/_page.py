@@ -30,6 +30,7 @@ from ._numbers import listed
 from ._rank_section import analyses_of, on_peaks, rank_table
 from ._results_table import results_table
 from ._settings import chooser, first_shown, per_setting
+from ._shards import on_shards
 from ._subject import Subject
 from ._timeline import timelines
 
@@ -84,6 +85,7 @@ def page(subject: Subject, runs: Sequence[RunResult]) -> str:
         rank_plot=_rank_plot(plots),
         graphs=per_setting([f'<div class="graphs">{drawn}</div>' for drawn in graphs], first),
         degree=_degree(plots),
+        shards=_shards(following(lambda members: escape(on_shards(members)), "span"), plots),
         across=_across(groups, plots),
         timeline=_timeline(list(settings.values()), plots, first),
         accuracy_switch=switch(plots, "accuracy", "final") + switch(plots, "accuracy", axis=1),
@@ -161,6 +163,14 @@ def _rank_plot(plots: Sequence[Figures]) -> str:
         '<figure class="frame"><div class="head"><h3>Accuracy against rank</h3>'
         f'{switch(plots, "ranks")}</div><div class="plot" id="ranks"></div></figure>'
     )
+
+
+def _shards(said: str, plots: Sequence[Figures]) -> str:
+    """The section on who sees which data; none where all workers see alike."""
+    if not any("shards" in made for made in plots):
+        return ""
+    switches = switch(plots, "shards") + switch(plots, "shards", axis=1)
+    return Template(_file("shards.html")).substitute(said=said, switches=switches)
 
 
 def _timeline(settings: Sequence[Sequence[Group]], plots: Sequence[Figures], first: int) -> str:

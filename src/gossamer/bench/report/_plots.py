@@ -23,6 +23,20 @@ Views = dict[tuple[str, ...], View]
 SHARE: Json = {"tickformat": "~%", "hoverformat": ".2%"}
 LOG: Json = {"type": "log", "exponentformat": "power", "hoverformat": ".2e", "tickfont": {"size": 10}}
 """Plotly writes powers of ten a quarter larger than other numbers, hence the small font."""
+HEAT = [[i / 4, f"--heat-{i}"] for i in range(5)]
+"""The colours of heat maps, from little to much."""
+HEAT_BAR: Json = {
+    "orientation": "h",
+    "x": 1,
+    "xanchor": "right",
+    "y": 1,
+    "yanchor": "bottom",
+    "len": 0.5,
+    "thickness": 10,
+    "outlinewidth": 0,
+    "tickangle": 0,
+}
+"""Their key: a bar above the plot, on the right."""
 
 _FEW_EPOCHS = 8
 """Up to here each epoch gets a dot: one epoch alone would be a line without length."""
