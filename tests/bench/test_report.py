@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from made_up_runs import ENDS, SIZES, THREE, result, results
 
 from gossamer.bench import Experiment, RunResult
@@ -19,6 +20,7 @@ from gossamer.bench.report import Subject, write_page, write_report
 from gossamer.bench.report._colours import lasting
 from gossamer.bench.report._labels import RULES
 from gossamer.bench.report._measures import DISPERSIONS
+from gossamer.bench.sharding import dealt_classes
 from gossamer.bench.white_box import DISPERSION
 
 
@@ -357,6 +359,71 @@ def test_cost_has_a_point_a_graph_and_the_baseline(tmp_path: Path):
     ring = view["data"][-1]
     assert (ring["x"], ring["y"]) == ([2e6], [0.905])
     assert ring["error_y"]["array"] == pytest.approx([0.005 * math.sqrt(2)], rel=1e-4)
+
+
+# Who sees which data
+
+
+def dealt(counts: list[list[int]]) -> dict[str, list[int]]:
+    """Shards `[workers, classes]` as a run keeps them."""
+    worker, place = np.nonzero(counts)
+    return {"worker": worker.tolist(), "class": place.tolist(), "samples": np.array(counts)[worker, place].tolist()}
+
+
+def test_how_unlike_workers_are_is_said(tmp_path: Path):
+    experiment = Experiment(graphs=("ring",), workers=4, seeds=1, epochs=2, alpha=0.1)
+    counts = [[10, 0, 0], [9, 1, 0], [4, 3, 3], [0, 1, 9]]
+    runs = [replace(result(run, 0.9), shards=dealt(counts)) for run in experiment.runs()]
+    page = report(tmp_path, experiment, runs)
+    assert (
+        "With α = 0.1, half of the workers have nine tenths of their samples from a single one of the 3 classes (1 at "
+        "the least, 3 at the most); the largest class of a worker makes up 90 % of its samples in the median, from 40 "
+        "to 100 %."
+    ) in words(page)
+    view = figures(page)["shards"]["α = 0.1 / seed 0"]
+    (trace,) = view["data"]
+    assert (trace["x"], trace["y"], trace["z"]) == ([0, 1, 2, 3], ["0", "1", "2"], np.transpose(counts).tolist())
+    assert (view["layout"]["coloraxis"]["cmin"], view["layout"]["coloraxis"]["cmax"]) == (0, 10)
+
+
+def test_graphs_share_their_shards_and_rules_too(tmp_path: Path):
+    experiment = replace(SIZES, alpha=0.5)
+    runs = [
+        replace(run, shards=dealt([[run.run.workers, run.run.seed + 1]] * run.run.workers))
+        for run in results(experiment, ENDS)
+    ]
+    plot = plots(report(tmp_path, experiment, runs))["shards"]
+    assert plot["of"] == [0, 0, 1, 1, 2, 2], "a picture a size, whatever the rule"
+    assert plot["choices"] == [["α = 0.5"], ["seed 0", "seed 1"]]
+
+
+def test_a_thousand_workers_are_put_in_order_and_stay_small(tmp_path: Path):
+    experiment = Experiment(graphs=("ring", "torus"), workers=1008, seeds=2, epochs=2, alpha=0.1)
+    kept = [dealt_classes(torch.arange(50_000) % 10, workers=1008, seed=seed, alpha=0.1) for seed in range(2)]
+    runs = [replace(result(run, 0.9), shards=kept[run.seed]) for run in experiment.runs()]
+    page = report(tmp_path, experiment, runs)
+    assert len(json.dumps(plots(page)["shards"])) < 100e3
+    view = figures(page)["shards"]["α = 0.1 / seed 1"]
+    (trace,) = view["data"]
+    largest = np.argmax(trace["z"], axis=0)
+    assert largest.tolist() == sorted(largest)
+    assert sorted(map(int, trace["x"])) == list(range(1008))
+    at = trace["x"].index("17")
+    own = {c: n for w, c, n in zip(*kept[1].values(), strict=True) if w == 17}
+    assert [row[at] for row in trace["z"]] == [own.get(c, 0) for c in range(10)]
+
+
+def test_many_classes_share_rows_and_more_workers_than_fit_are_thinned(tmp_path: Path):
+    experiment = Experiment(graphs=("ring",), workers=1400, seeds=1, epochs=2, alpha=0.1, centralized=False)
+    kept = dealt_classes(torch.arange(300_000) % 1000, workers=1400, seed=0, alpha=0.1)
+    page = report(tmp_path, experiment, [replace(result(run, 0.9), shards=kept) for run in experiment.runs()])
+    view = first(figures(page)["shards"])
+    (trace,) = view["data"]
+    assert np.shape(trace["z"]) == (50, 1200)
+    assert trace["y"][:2] == ["0–19", "20–39"]
+    assert {sum(column) for column in zip(*trace["z"], strict=True)} == {300_000 // 1400}
+    assert view["layout"]["xaxis"]["title"]["text"].startswith("1200 of 1400 workers")
+    assert view["layout"]["height"] < 700
 
 
 # The ranking

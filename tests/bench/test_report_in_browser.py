@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from made_up_runs import result, results
 from selenium import webdriver
 from selenium.webdriver import Chrome
@@ -14,6 +16,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from gossamer.bench import Experiment
 from gossamer.bench.report import write_report
+from gossamer.bench.sharding import dealt_classes
 
 PLOTS = ("accuracy", "final", "consensus", "dispersion", "scatter", "ranks", "tensors", "degree", "bytes")
 ACROSS = ("scale", "rules")
@@ -65,6 +68,23 @@ def page_of_time(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("time") / "report.html"
     write_report(path, experiment, timed)
     return path
+
+
+@pytest.fixture(scope="module")
+def page_of_shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Workers that see unlike data, few and many; at the size in between the runs are of before shards were kept."""
+    experiment = replace(EXPERIMENT, workers=(4, 8, 400), alpha=0.1)
+    runs = [
+        replace(made, shards={} if made.run.workers == 8 else _dealt(made.run.workers, made.run.seed))
+        for made in results(experiment, ENDS)
+    ]
+    path = tmp_path_factory.mktemp("shards") / "report.html"
+    write_report(path, experiment, runs)
+    return path
+
+
+def _dealt(workers: int, seed: int) -> dict[str, list[int]]:
+    return dealt_classes(torch.arange(20_000) % 10, workers=workers, seed=seed, alpha=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +262,7 @@ def test_cost_on_the_way_is_a_curve(browser: Chrome):
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("kind", ["page", "page_of_sizes", "page_of_time"])
+@pytest.mark.parametrize("kind", ["page", "page_of_sizes", "page_of_time", "page_of_shards"])
 def test_page_does_not_scroll_sideways(browser: Chrome, request: pytest.FixtureRequest, kind: str, width: int):
     _resize(browser, width)
     _open(browser, request.getfixturevalue(kind))
@@ -343,6 +363,42 @@ def test_a_timeline_shows_who_waits(browser: Chrome, page_of_time: Path):
     assert "3 (10×)" in timelines[0].text
     assert all(svg.size["width"] > 900 for svg in timelines)
     assert _num_traces(browser, "staleness") == 2
+
+
+def _samples(browser: Chrome) -> list[list[int]]:
+    return browser.execute_script("return document.getElementById('shards').data[0].z")
+
+
+def test_who_sees_which_data_is_drawn_in_both_themes_and_for_every_seed(browser: Chrome, page_of_shards: Path):
+    _open(browser, page_of_shards)
+    assert _num_traces(browser, "shards") == 1
+    assert np.shape(_samples(browser)) == (10, 400)
+    assert np.sum(_samples(browser)) == 20_000
+    colours = "return document.getElementById('shards').layout.coloraxis.colorscale.map(([_, colour]) => colour)"
+    light, first_seed = browser.execute_script(colours), _samples(browser)
+    browser.find_element(By.XPATH, "//div[@data-plots='shards']/button[.='seed 1']").click()
+    assert _samples(browser) != first_seed
+    browser.find_element(By.ID, "theme").click()
+    _wait_for_plots(browser)
+    dark = browser.execute_script(colours)
+    assert len(set(light) | set(dark)) == 10, "every shade is a colour, and none is in both"
+
+
+def test_who_sees_which_data_follows_the_setting_and_goes_where_nobody_knows(browser: Chrome, page_of_shards: Path):
+    _open(browser, page_of_shards)
+    section = browser.find_element(By.ID, "shards").find_element(By.XPATH, "ancestor::section")
+    assert "With α = 0.1, half of the workers have nine tenths of their samples from" in section.text
+    many = section.text
+    _choose(browser, "4 workers")
+    few = np.transpose(_samples(browser))
+    expected = np.zeros((4, 10), int)
+    dealt = _dealt(4, 0)
+    expected[dealt["worker"], dealt["class"]] = dealt["samples"]
+    assert few.tolist() == expected.tolist()
+    assert section.text != many
+    _choose(browser, "8 workers")
+    assert not section.is_displayed()
+    assert "Who sees which data" not in browser.find_element(By.TAG_NAME, "main").text
 
 
 def test_a_large_page_is_drawn_quickly(browser: Chrome, tmp_path: Path):

@@ -19,7 +19,7 @@ _MOST_WORKERS, _MOST_ROWS = 1200, 50
 _FEW_WORKERS = 20
 """Up to so many have their number under their column."""
 _ROOM, _ROW_HEIGHTS = 480, (9, 26)
-_TOP, _BOTTOM = 54, 46
+_TOP, _BOTTOM = 54, 56
 
 Counts = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -51,7 +51,7 @@ def shards(groups: Sequence[Group]) -> Figure | None:
             "cmin": 0,
             "cmax": max(int(each.counts.max()) for each in every),
             "colorscale": HEAT,
-            "colorbar": {**HEAT_BAR, "title": {"text": "samples", "side": "top"}, "nticks": 6},
+            "colorbar": {**HEAT_BAR, "nticks": 6},
         },
         "margin": {"t": _TOP, "b": _BOTTOM},
     }
@@ -98,12 +98,13 @@ def _view(dealt: _Dealt) -> View:
     if workers <= _MOST_IN_ORDER:
         data = {"x": list(range(workers)), "y": names, "z": rows.tolist(), "xgap": 1, "ygap": 1}
         ticks = {"dtick": 1} if workers <= _FEW_WORKERS else {}
-        return [data], {"xaxis": {"title": {"text": "worker"}, "showgrid": False, **ticks}}
+        return [data], {"xaxis": {"title": {"text": "worker", "standoff": 34}, "showgrid": False, **ticks}}
     shown = thinned(np.lexsort((-dealt.counts.max(axis=1), dealt.counts.argmax(axis=1))).tolist(), most=_MOST_WORKERS)
     data = {"x": [str(worker) for worker in shown], "y": names, "z": rows[:, shown].tolist()}
     which = f"{workers} workers" if len(shown) == workers else f"{len(shown)} of {workers} workers"
-    title = {"text": f"{which}, in the order of their largest class"}
-    return [data], {"xaxis": {"title": title, "type": "category", "showticklabels": False, "showgrid": False}}
+    title = {"text": f"{which}, in the order of their largest class", "standoff": 34}
+    bare = {"showticklabels": False, "ticks": "", "showgrid": False}
+    return [data], {"xaxis": {"title": title, "type": "category", **bare}}
 
 
 def _named(classes: list[int]) -> str:
@@ -114,11 +115,11 @@ def _sentence(name: str, seeds: list[_Dealt]) -> str:
     needed = [number for each in seeds for number in _num_needed(each.counts)]
     largest = [100 * share for each in seeds for share in each.counts.max(axis=1) / each.counts.sum(axis=1)]
     half, least, most = median_low(needed), min(needed), max(needed)
-    classes = "a single class" if half == 1 else f"{half} classes or fewer"
+    classes = "a single one" if half == 1 else f"{half} or fewer"
     extremes = "" if least == most else f" ({least} at the least, {most} at the most)"
     return (
-        f"With {name}, half of the workers have nine tenths of their samples from {classes} of "
-        f"{max(len(each.classes) for each in seeds)}{extremes}; the largest class of a worker makes up "
+        f"With {name}, half of the workers have nine tenths of their samples from {classes} of the "
+        f"{max(len(each.classes) for each in seeds)} classes{extremes}; the largest class of a worker makes up "
         f"{median(largest):.0f}\u00a0% of its samples in the median, from {min(largest):.0f} to "
         f"{max(largest):.0f}\u00a0%."
     )
