@@ -123,6 +123,7 @@ def test_help_names_algorithms_and_where_the_other_names_are(gossamer: Gossamer)
         (("bench", "--task", "digit"), "did you mean 'digits'"),
         (("bench", "--graphs", "toru"), "did you mean 'torus'"),
         (("bench", "--graphs", ""), "no graph"),
+        (("bench", "--graphs", "ring,directed-random"), "not their mean; take push-sum"),
         (("bench", "--algorithm", "d-psg"), "did you mean 'd-psgd'"),
         (("bench", "--algorithm", "local-sgd:every=0"), "every 0 steps"),
         (("bench", "--workers", "2000"), "1437"),

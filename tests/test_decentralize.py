@@ -315,6 +315,9 @@ def test_a_plain_state_that_was_loaded_before_the_first_step_is_what_is_trained(
 # ---- refusals -----------------------------------------------------------------------------------------------
 
 
+UNEVEN = topologies.from_matrix([[0.5, 0.5], [0.1, 0.9]], "uneven")
+
+
 def refusal(size: int, **settings: Any) -> str:
     """What one rank is told."""
 
@@ -347,6 +350,7 @@ def refusal(size: int, **settings: Any) -> str:
         (5, {"topology": "ada"}, ["ada changes from epoch to epoch", "got None and None"]),
         (5, {"topology": "ada:k_min=2", "steps_per_epoch": 9}, ["give steps_per_epoch", "got 9 and None"]),
         (2, {"topology": "ada", "steps_per_epoch": 0, "epochs": 2}, ["steps_per_epoch", "got 0"]),
+        (2, {"topology": UNEVEN}, ["the model of rank 1 counts 1.4 times, that of rank 0 0.6 times", "take push-sum"]),
         (1, {"topology": 3}, ["topology=3", "such as 'ring'"]),
         (1, {"algorithm": algorithms.DPSGD}, ["DPSGD", "gossamer.algorithms.DPSGD() returns"]),
     ],

@@ -59,6 +59,7 @@ def test_ada_thins_out_over_the_epochs_given() -> None:
         ({"algorithm": LocalSGD}, "give a name, such as 'd-psgd'"),
         ({"topology": "rign"}, "did you mean 'ring'"),
         ({"topology": build("ring", 5)}, "ring is for 5 workers, but there are 6 replicas"),
+        ({"topology": "directed-random"}, "DPSGD takes plain averages, .* take push-sum"),
         ({"algorithm": "dpsgd"}, "did you mean 'd-psgd'"),
         ({"optimizer": torch.optim.LBFGS}, "LBFGS looks at whole tensors"),
     ],

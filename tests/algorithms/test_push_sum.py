@@ -4,16 +4,24 @@ import pytest
 import torch
 from bowls import REPLICAS, bowls, optima, roll
 
-from gossamer.algorithms import DPSGD, Algorithm, PushSum, QuantizedPushSum
+from gossamer.algorithms import ALGORITHMS, DPSGD, Algorithm, PushSum, QuantizedPushSum
 from gossamer.engines.transport import Transport
 from gossamer.engines.wire import Wire
-from gossamer.topologies import build, constant, from_matrix
+from gossamer.topologies import build, constant, cycle, from_matrix, piecewise
 from problems import OPTIMIZERS
 from ranks import run_ranks
 from trajectories import processes, schedule, stacked
 
 UNEVEN = "directed-random"
 """Some are listened to more than others: rows sum to one, columns do not."""
+
+
+class Heedless(DPSGD):
+    """Plain averages where they do not come to the mean, which are refused otherwise."""
+
+    needs_doubly_stochastic = False
+
+
 METHODS = [PushSum(), QuantizedPushSum(bits=8, gamma=1.0), QuantizedPushSum(top_k=0.5)]
 
 
@@ -35,9 +43,34 @@ def test_replicas_come_to_the_true_mean_on_a_directed_graph(algorithm: Algorithm
 
 
 def test_plain_averages_come_to_another_mean() -> None:
-    reached, mean = mean_without_training(DPSGD(), 300)
+    reached, mean = mean_without_training(Heedless(), 300)
     assert (reached - reached[:1]).abs().max() < 1e-9  # they agree
     assert (reached - mean).norm(dim=1).min() > 0.1  # on something else
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_plain_averages_are_refused_where_they_come_to_another_mean(name: str) -> None:
+    """Whoever calls `mix(x)` and no `mix.push(x)`; and nobody is refused a directed graph that listens to all alike."""
+    method = ALGORITHMS[name]()
+    bowls(method, "directed-ring")
+    if not method.needs_constant_graph:
+        bowls(method, "directed-exponential")
+    if name in ("push-sum", "quantized-push-sum", "all-reduce", "diloco"):
+        bowls(method, UNEVEN)
+        return
+    name_of_class = type(method).__name__
+    with pytest.raises(
+        ValueError, match=f"{name_of_class} takes plain averages, .* take push-sum, .* or a graph where"
+    ):
+        bowls(method, UNEVEN)
+
+
+def test_every_stage_that_lasts_must_listen_to_all_alike() -> None:
+    even, uneven = build("ring", REPLICAS)(0), build(UNEVEN, REPLICAS)(0)
+    with pytest.raises(ValueError, match=r"in those of 'in turn' the model of rank 2 counts 1\.08 times"):
+        bowls(DPSGD(), cycle([even, uneven], name="in turn"))
+    bowls(PushSum(), cycle([even, uneven], name="in turn"))
+    bowls(DPSGD(), piecewise([(0, uneven), (10, even)]))
 
 
 @pytest.mark.parametrize("algorithm", METHODS, ids=str)
@@ -61,7 +94,7 @@ def test_the_mean_of_the_losses_is_learned(algorithm: Algorithm) -> None:
             roll(engine, 1, lr=0.3 / (1 + step / 20))
         return float((engine.flats()[0].mean(0) - optima()[:, 0].mean(0)).norm())
 
-    assert miss(algorithm) < 0.01 < 0.1 < miss(DPSGD())
+    assert miss(algorithm) < 0.01 < 0.1 < miss(Heedless())
 
 
 @pytest.mark.parametrize("optimizer", list(OPTIMIZERS))

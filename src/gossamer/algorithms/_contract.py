@@ -120,6 +120,12 @@ class Algorithm(ABC):
         return False
 
     @property
+    def needs_doubly_stochastic(self) -> bool:
+        """Whether replicas take plain averages: where these count some models more than others, they agree on something
+        that is not the mean. Not where a method makes up for that, as by `mix.push`."""
+        return not (self.ignores_graph or self.is_asynchronous)
+
+    @property
     def ignores_graph(self) -> bool:
         """Whether replicas exchange nothing but means over all of them."""
         return False

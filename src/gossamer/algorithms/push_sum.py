@@ -29,6 +29,10 @@ class PushSum(Algorithm):
     """
 
     @property
+    def needs_doubly_stochastic(self) -> bool:
+        return False
+
+    @property
     def usual_graph(self) -> str:
         return "directed-exponential"
 

@@ -29,6 +29,10 @@ class QuantizedPushSum(Compressed):
     Bits(bits=8)
     """
 
+    @property
+    def needs_doubly_stochastic(self) -> bool:
+        return False
+
     def before_step(self, replica: Replica, mix: Mix) -> None:
         replica.state[_BEFORE] = replica.params.clone()
 

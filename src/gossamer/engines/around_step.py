@@ -40,6 +40,15 @@ def check_graph(algorithm: Algorithm, schedule: Schedule) -> None:
             f"{type(algorithm).__name__} keeps what its neighbours have sent so far, so these must stay the same, and "
             f"those of {schedule.name!r} change; take a graph that stays, such as ring or exponential"
         )
+    mixings = dict.fromkeys(map(schedule, schedule.window)) if algorithm.needs_doubly_stochastic else {}
+    if uneven := [mixing for mixing in mixings if not mixing.is_doubly_stochastic]:
+        counts: NDArray[np.float64] = uneven[0].weights.sum(axis=0)
+        raise ValueError(
+            f"{type(algorithm).__name__} takes plain averages, and in those of {schedule.name!r} the model of rank "
+            f"{counts.argmax()} counts {counts.max():.3g} times, that of rank {counts.argmin()} {counts.min():.3g} "
+            "times, so replicas would agree on something that is not their mean; take push-sum, which makes up for it, "
+            "or a graph where all are listened to alike, such as directed-exponential"
+        )
 
 
 class AroundStep:
