@@ -151,6 +151,15 @@ def test_help_names_algorithms_and_where_the_other_names_are(gossamer: Gossamer)
         (("bench", "--recipe", "scale", "--graphs", "ring"), "'scale' sets --graphs itself"),
         (("bench", "--recipe", "scale", "--miniature", "--lr-rule", "none", "--warmup", "1"), "--lr-rule, --warmup"),
         (("bench", "--recipe", "scale", "--miniature", "--task", "digits"), "--task"),
+        (
+            ("bench", "--recipe", "scale", "--miniature", "--data", "x"),
+            "on the digits, which need no data: leave --data",
+        ),
+        (
+            ("bench", "--recipe", "ada-96", "--miniature", "--task", "lstm", "--data", "x"),
+            "leave --task and --data out",
+        ),
+        (("bench", "--recipe", "straggler", "--miniature"), "'straggler' compares times and has no miniature"),
         (("bench", "--recipe", "ada-96", "--task", "lstn"), "did you mean 'lstm'"),
         (("bench", "--recipe", "ada-1008", "--miniature", "--epochs", "0"), "epochs=0"),
         (("bench", "--recipe", "ada-96", "--miniature", "--seeds", "0"), "seeds=0"),

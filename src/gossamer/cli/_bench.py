@@ -72,7 +72,9 @@ def bench(
     miniature: Annotated[
         bool,
         _option(
-            _RECIPE, "The recipe on the digits, whatever --task says, with few workers: about a minute.", "--miniature"
+            _RECIPE,
+            "The recipe on the digits, with few workers: about a minute.",
+            "--miniature",
         ),
     ] = False,
     lr: Annotated[
@@ -188,6 +190,8 @@ def bench(
     if miniature and recipe is None:
         raise ValueError("--miniature is a way to make a recipe: name one with --recipe, see `gossamer recipes`")
     if recipe is not None and _is_time_table(recipe):
+        if miniature:
+            raise ValueError(f"the recipe {recipe!r} compares times and has no miniature: leave --miniature out")
         _tell_times(recipe, chosen, out, as_json)
         return
     experiments = _plain(chosen) if recipe is None else _from_recipe(recipe, chosen, miniature)
@@ -245,6 +249,11 @@ def _from_recipe(name: str, chosen: dict[str, Any], miniature: bool) -> "tuple[E
     lookup("recipe", name, dict.fromkeys((*RECIPES, *TIME_TABLES)))
     recipe = RECIPES[name]
     _refuse_fixed(name, chosen, recipe.takes)
+    unused = [_option_of(setting) for setting in ("task", "data") if miniature and setting in chosen]
+    if unused:
+        raise ValueError(
+            f"a miniature is on the digits, which need no data: leave {' and '.join(unused)} out, or --miniature"
+        )
     return recipe.make(**chosen, miniature=miniature)
 
 
