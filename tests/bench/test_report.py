@@ -380,6 +380,10 @@ def test_how_unlike_workers_are_is_said(tmp_path: Path):
         "the least, 3 at the most); the largest class of a worker makes up 90 % of its samples in the median, from 40 "
         "to 100 %."
     ) in words(page)
+    alike = [replace(run, run=replace(run.run, alpha=7.0), shards=dealt([[4, 3, 3]] * 4)) for run in runs]
+    assert "With α = 7 it is 3 or fewer, and 40 %, from 40 to 40 %." in words(
+        report(tmp_path, experiment, runs + alike)
+    )
     view = figures(page)["shards"]["α = 0.1 / seed 0"]
     (trace,) = view["data"]
     assert (trace["x"], trace["y"], trace["z"]) == ([0, 1, 2, 3], ["0", "1", "2"], np.transpose(counts).tolist())

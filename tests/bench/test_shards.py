@@ -117,7 +117,7 @@ def test_joined_runs_keep_their_shards(results: Path) -> None:
     assert [view is not None for view in panel["views"]] == [True, True, True, False]
     text = page.read_text(encoding="utf-8")
     assert "With α = 0.1, half of the workers have nine tenths of their samples from" in text
-    assert "With α = 10, half of the workers have nine tenths of their samples from" in text
+    assert "With α = 10 it is" in text
 
 
 def test_results_of_before_still_open(results: Path) -> None:

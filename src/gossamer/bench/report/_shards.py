@@ -64,8 +64,12 @@ def shards(groups: Sequence[Group]) -> Figure | None:
 
 
 def on_shards(groups: Sequence[Group]) -> str:
-    """How unlike the workers are, in a sentence for each alpha; empty where no run says what they were dealt."""
-    return " ".join(_sentence(name, list(seeds.values())) for name, seeds in _by_draw(groups).items())
+    """How unlike the workers are, in words for each alpha; empty where no run says what they were dealt."""
+    said = [
+        _sentence(name, list(seeds.values()), is_first=place == 0)
+        for place, (name, seeds) in enumerate(_by_draw(groups).items())
+    ]
+    return " ".join(said)
 
 
 def _by_draw(groups: Sequence[Group]) -> dict[str, dict[int, _Dealt]]:
@@ -111,17 +115,19 @@ def _named(classes: list[int]) -> str:
     return str(classes[0]) if len(classes) == 1 else f"{classes[0]}–{classes[-1]}"
 
 
-def _sentence(name: str, seeds: list[_Dealt]) -> str:
+def _sentence(name: str, seeds: list[_Dealt], *, is_first: bool) -> str:
     needed = [number for each in seeds for number in _num_needed(each.counts)]
     largest = [100 * share for each in seeds for share in each.counts.max(axis=1) / each.counts.sum(axis=1)]
     half, least, most = median_low(needed), min(needed), max(needed)
     classes = "a single one" if half == 1 else f"{half} or fewer"
     extremes = "" if least == most else f" ({least} at the least, {most} at the most)"
+    middle, low, high = (f"{share:.0f}" for share in (median(largest), min(largest), max(largest)))
+    if not is_first:
+        return f"With {name} it is {classes}{extremes}, and {middle}\u00a0%, from {low} to {high}\u00a0%."
     return (
         f"With {name}, half of the workers have nine tenths of their samples from {classes} of the "
         f"{max(len(each.classes) for each in seeds)} classes{extremes}; the largest class of a worker makes up "
-        f"{median(largest):.0f}\u00a0% of its samples in the median, from {min(largest):.0f} to "
-        f"{max(largest):.0f}\u00a0%."
+        f"{middle}\u00a0% of its samples in the median, from {low} to {high}\u00a0%."
     )
 
 
