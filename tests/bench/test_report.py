@@ -427,6 +427,7 @@ def test_many_classes_share_rows_and_more_workers_than_fit_are_thinned(tmp_path:
     assert trace["y"][:2] == ["0–19", "20–39"]
     assert {sum(column) for column in zip(*trace["z"], strict=True)} == {300_000 // 1400}
     assert view["layout"]["xaxis"]["title"]["text"].startswith("1200 of 1400 workers")
+    assert view["layout"]["coloraxis"]["cmax"] == np.max(trace["z"]) > max(kept["samples"])
     assert view["layout"]["height"] < 700
 
 

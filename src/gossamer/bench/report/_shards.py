@@ -41,15 +41,15 @@ def shards(groups: Sequence[Group]) -> Figure | None:
     }
     if not views:
         return None
-    every = [of_seed for seeds in dealt.values() for of_seed in seeds.values()]
-    rows = max(len(data[0]["y"]) for data, _ in views.values())
+    tables = [data[0]["z"] for data, _ in views.values()]
+    rows = max(map(len, tables))
     lowest, highest = _ROW_HEIGHTS
     row_height = min(max(_ROOM // rows, lowest), highest)
     layout: Json = {
         "yaxis": {"title": {"text": "class"}, "type": "category", "autorange": "reversed", "showgrid": False},
         "coloraxis": {
             "cmin": 0,
-            "cmax": max(int(each.counts.max()) for each in every),
+            "cmax": max(max(row) for table in tables for row in table),
             "colorscale": HEAT,
             "colorbar": {**HEAT_BAR, "nticks": 6},
         },
