@@ -103,7 +103,7 @@ def in_fourier_space(weights: Weights, axes: Sequence[Axis]) -> Weights:
     shape = tuple(axis.length for axis in axes)
     turns = np.zeros((prod(shape), arcs.nnz))
     for axis, frequencies in zip(axes, np.indices(shape).reshape(len(shape), -1), strict=True):
-        turns += np.outer(frequencies, axis.digit(arcs.col)) % axis.length / axis.length
+        turns += np.outer(frequencies, axis.digit(arcs.col.astype(np.int64))) % axis.length / axis.length
     # Frequencies of two are real, and real numbers take half the time.
     phases = np.cos(2 * np.pi * turns) if max(shape) == 2 else np.exp(-2j * np.pi * turns)
     begins = np.arange(len(turns))[:, None] * len(firsts)
