@@ -141,6 +141,7 @@ class _Recorded:
             backward_s=tuple(scale * part for part in shares.backward_s),
             update_s=tuple(scale * part for part in shares.update_s),
             mix_s_per_byte=scale * shares.mix_s_per_byte,
+            held_up_s_per_byte=scale * shares.held_up_s_per_byte,
         )
         self._slowed = scale * profile.collective
         sleeps = [jitter_s(case.jitter_ms, number, rank, self._timed.stop) for rank in range(case.workers)]

@@ -103,7 +103,9 @@ class Decentralized:
 class AllReduce:
     """Gradients are averaged over everybody, bucket by bucket, while backward goes on; then all step.
 
-    g[i,b] = g[i,b−1] + f_i B_b,   c_b = max(max over i of g[i,b], c_{b−1}) + C_b,   s = c_B + ΣU
+    g[i,b] = g[i,b−1] + f_i B_b + H_{b−1},   c_b = max(max over i of g[i,b], c_{b−1}) + C_b,   s = c_B + ΣU
+
+    H_b is what the exchange of bucket b takes of the cores that backward needs; 0 where it needs none of them.
     """
 
     def __init__(self, work: Work, cluster: Cluster, *, how: str = "best", slowed: Floats | float = 1.0) -> None:
@@ -120,9 +122,11 @@ class AllReduce:
         """One iteration of everybody."""
         ready: Floats = self.ready_s + factors * self._work.forward_s
         channel: Floats | float = _NEVER
-        for backward_s, exchange_s in zip(self._work.backward_s, self._exchange_s, strict=True):
+        for b, backward_s in enumerate(self._work.backward_s):
+            if b:
+                ready = ready + self._work.held_up_s_per_byte * self._work.bucket_bytes[b - 1]
             ready = ready + factors * backward_s
-            channel = np.maximum(ready.max(axis=-1, keepdims=True), channel) + exchange_s
+            channel = np.maximum(ready.max(axis=-1, keepdims=True), channel) + self._exchange_s[b]
         self.ready_s = np.broadcast_to(channel + sum(self._work.update_s), ready.shape)
         self.busy_s = self.busy_s + self._busy_s
         self.num_steps += 1
