@@ -3,6 +3,8 @@
     python benchmarks/plan_real.py run --out benchmarks/DATE-plan-real        links need root, `ip` and `tc`
     python benchmarks/plan_real.py calibrate --out benchmarks/DATE-plan-real
     python benchmarks/plan_real.py recorded benchmarks/DATE-iteration-time --out benchmarks/DATE-plan-real
+    python benchmarks/plan_real.py recorded benchmarks/DATE-iteration-time --profiles benchmarks/DATE-plan-real \\
+        --out benchmarks/DATE-plan-held-up
     python benchmarks/plan_real.py table benchmarks/DATE-plan-real
 
 `run`: in each round the workers are calibrated first (`gossamer.plan.calibrate`: computation with its sleeps, all
@@ -13,7 +15,9 @@ random order.
 `recorded` predicts what `iteration_time.py` has measured on the same machine, for when that is not quiet enough to
 measure again. Profiles of `calibrate` (of several rounds that of the least computation, which was disturbed least) say
 what mixing, links and all-reduces take in comparison with computation; the computation, alone and with the same draws
-of sleeps, is that of the contender without communication in the same round.
+of sleeps, is that of the contender without communication in the same round. With `--profiles` these are profiles from
+before `calibrate` saw by what an all-reduce holds up backward: those of `--out` say that alone, as a share of an
+all-reduce, the median of their rounds.
 
 A prediction and a measurement are medians over the rounds.
 """
@@ -33,6 +37,7 @@ import numpy as np
 import typer
 
 from gossamer._files import write_text
+from gossamer.clock import Wires
 from gossamer.plan import AllReduce, Decentralized, Profile, predict
 from iteration_time import environment, read_rows
 from side_by_side.cases import MODELS, Case
@@ -106,10 +111,16 @@ def calibrate(
 
 @app.command()
 def recorded(
-    folder: Annotated[Path, typer.Argument(help="Folder that `iteration_time.py` has filled.")], out: Out
+    folder: Annotated[Path, typer.Argument(help="Folder that `iteration_time.py` has filled.")],
+    out: Out,
+    profiles: Annotated[
+        Path | None, typer.Option(help="Folder of profiles, where those of --out only say what holds up backward.")
+    ] = None,
 ) -> None:
     """Predict what was measured before."""
-    quiet = {case: _quietest(case, _read_profiles(out)) for case in RECORDED}
+    quiet = {case: _quietest(case, _read_profiles(profiles or out)) for case in RECORDED}
+    if profiles is not None:
+        quiet = {case: _held_up(case, profile, _read_profiles(out)) for case, profile in quiet.items()}
     by_round: dict[tuple[Case, int], dict[tuple[str, str], Row]] = defaultdict(dict)
     for row in read_rows(folder):
         by_round[Case.of(row), row["round"]][row["name"], row["topology"]] = row
@@ -141,6 +152,7 @@ class _Recorded:
             backward_s=tuple(scale * part for part in shares.backward_s),
             update_s=tuple(scale * part for part in shares.update_s),
             mix_s_per_byte=scale * shares.mix_s_per_byte,
+            held_up_s_per_byte=scale * shares.held_up_s_per_byte,
         )
         self._slowed = scale * profile.collective
         sleeps = [jitter_s(case.jitter_ms, number, rank, self._timed.stop) for rank in range(case.workers)]
@@ -161,10 +173,29 @@ class _Recorded:
 
 
 def _quietest(case: Case, profiles: list[Row]) -> Profile | None:
-    """Of those without sleeps: the rows have them."""
+    return min(_of_case(case, profiles), key=lambda profile: profile.work.computation_s, default=None)
+
+
+def _of_case(case: Case, profiles: list[Row]) -> list[Profile]:
+    """Those without sleeps: the rows have them."""
     wanted = str(replace(case, jitter_ms=0.0))
-    of_case = [Profile.from_json(json.dumps(told)) for told in profiles if told["case"] == wanted]
-    return min(of_case, key=lambda profile: profile.work.computation_s, default=None)
+    return [Profile.from_json(json.dumps(told)) for told in profiles if told["case"] == wanted]
+
+
+def _held_up(case: Case, profile: Profile | None, others: list[Row]) -> Profile | None:
+    """The profile, with backward held up by such a share of its all-reduce as in other profiles of the case."""
+    shares = [_all_reduce_s(each)[1] / _all_reduce_s(each)[0] for each in _of_case(case, others)]
+    if profile is None or not shares:
+        return None
+    held_up_s = median(shares) * _all_reduce_s(profile)[0]
+    return replace(profile, work=replace(profile.work, held_up_s_per_byte=held_up_s / profile.work.model_bytes))
+
+
+def _all_reduce_s(profile: Profile) -> tuple[float, float]:
+    """What an all-reduce takes alone, and by what it holds up backward."""
+    work = profile.work
+    allowed_s = float(Wires(profile.cluster).all_reduce_s(np.array(work.bucket_bytes)).sum())
+    return profile.collective * allowed_s, work.held_up_s_per_byte * work.model_bytes
 
 
 def measured(case: Case, rounds: int) -> tuple[list[Row], list[Row]]:

@@ -17,6 +17,7 @@ import sys
 import time
 from dataclasses import asdict, astuple, dataclass, fields
 from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 
 import torch
@@ -141,7 +142,7 @@ def profiled(
     model: nn.Module, batches: list[tuple[Tensor, Tensor]], sleeps_s: list[float], assignment: Assignment
 ) -> Profile:
     """What the planner is told: this model with these sleeps, all workers at a time, and the links between them."""
-    case, places = assignment.case, iter(range(len(sleeps_s)))
+    case, places = assignment.case, cycle(range(len(sleeps_s)))
 
     def loss(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> Tensor:
         place = next(places)

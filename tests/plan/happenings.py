@@ -118,7 +118,8 @@ def all_reduce(work: Work, factors: np.ndarray, exchange_s: Callable[[int], floa
 
     def go_on(i: int, t: int, b: int) -> None:
         if b < work.num_buckets:
-            heap.after(factors[t, i] * work.backward_s[b], lambda: has_gradient(i, t, b))
+            held_up_s = work.held_up_s_per_byte * work.bucket_bytes[b - 1] if b else 0.0
+            heap.after(held_up_s + factors[t, i] * work.backward_s[b], lambda: has_gradient(i, t, b))
 
     def has_gradient(i: int, t: int, b: int) -> None:
         there[t, b] = there.get((t, b), 0) + 1

@@ -1,5 +1,6 @@
 """Profiles measured here: what was slow shows, nothing of the user's changes, all ranks get the same."""
 
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch.distributed import ProcessGroup
 
 from gossamer.clock import Link, slow_workers
 from gossamer.plan import Profile, calibrate, plan
+from gossamer.plan._measure_all_reduce import AllReduceTimes, measure_all_reduce
 from ranks import run_ranks
 
 BATCH = torch.ones(4, 16)
@@ -85,11 +87,28 @@ def test_every_pair_is_measured_and_all_ranks_agree(tmp_path: Path) -> None:
     assert first.cluster.inside is not None
     assert slow_workers(first.cluster.computation.slow, 4)[3] > 2
     assert first.collective > 0
+    assert 0 <= first.work.held_up_s_per_byte < math.inf
     assert first.work.forward_s < 0.3  # that of a usual worker
     first.save(tmp_path / "cluster.json")
     again = Profile.load(tmp_path / "cluster.json")
     assert again == first
     assert plan(again.resized(8)).rows[0].prediction.iteration_s > 0.01
+
+
+def beside_backward(group: ProcessGroup) -> AllReduceTimes:
+    torch.manual_seed(0)
+    model, before = Two(), Two()
+    before.load_state_dict(model.state_dict())
+    found = measure_all_reduce(group, model, loss, BATCH, [4 * 32 * 8, 4 * 32 * 16])
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in model.parameters())
+    return found
+
+
+def test_an_all_reduce_beside_backward_holds_it_up_by_no_more_than_it_takes() -> None:
+    one, other = run_ranks(2, beside_backward)
+    assert one == other
+    assert 0 <= one.held_up_s <= one.alone_s
 
 
 @pytest.mark.parametrize(

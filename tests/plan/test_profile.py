@@ -1,6 +1,7 @@
 """Profiles on disk, and figures as people write them: what is wrong is said in a sentence."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,12 @@ from gossamer.plan import Pair, Profile, Work, profile_of_figures
 
 PROFILE = Profile(
     work=Work(
-        forward_s=0.01, backward_s=(0.02, 0.01), update_s=(0.001, 0.002), bucket_bytes=(4e6, 8e6), mix_s_per_byte=1e-10
+        forward_s=0.01,
+        backward_s=(0.02, 0.01),
+        update_s=(0.001, 0.002),
+        bucket_bytes=(4e6, 8e6),
+        mix_s_per_byte=1e-10,
+        held_up_s_per_byte=2e-10,
     ),
     cluster=Cluster(
         workers=8,
@@ -35,6 +41,12 @@ def test_a_profile_comes_back_as_it_went(tmp_path: Path) -> None:
     assert told["buckets"][1] == {"bytes": 8e6, "backward_s": 0.01, "update_s": 0.002}
 
 
+def test_a_profile_from_before_backward_was_seen_to_be_held_up() -> None:
+    told = json.loads(PROFILE.to_json())
+    assert told.pop("held_up_s_per_byte") == 2e-10
+    assert Profile.from_json(json.dumps(told)).work == replace(PROFILE.work, held_up_s_per_byte=0.0)
+
+
 def test_more_of_the_same_machines() -> None:
     more = PROFILE.resized(64)
     assert (more.cluster.workers, more.cluster.local_size, more.cluster.computation.slow) == (64, 4, "")
@@ -50,6 +62,7 @@ def test_more_of_the_same_machines() -> None:
         (lambda told: told.pop("gossamer_profile"), "no 'gossamer_profile'"),
         (lambda told: told.pop("links"), "'links' is missing"),
         (lambda told: told["buckets"][0].update(backward_s=-1.0), "-1 cannot be"),
+        (lambda told: told.update(held_up_s_per_byte=-2.0), "held up: -2 cannot be"),
         (lambda told: told.update(workers=9), "9 workers do not fill nodes of 4"),
         (lambda told: told["links"]["between_nodes"].update(speed=3), "speed"),
         (lambda told: told["buckets"].clear(), "give one of each"),

@@ -75,16 +75,18 @@ def taken_in(neighbours: tuple[int, ...], i: int) -> int:
     return bool(neighbours) + len(near) + (len(near) < len(neighbours))
 
 
+@pytest.mark.parametrize("held_up_s_per_byte", [0.0, 3e-8])
 @pytest.mark.parametrize("how", ["ring", "tree", "best"])
-def test_all_reduce_is_what_events_on_a_heap_say(how: str) -> None:
+def test_all_reduce_is_what_events_on_a_heap_say(how: str, held_up_s_per_byte: float) -> None:
     cluster, steps = nodes(), 12
+    work = replace(UNEVEN, held_up_s_per_byte=held_up_s_per_byte)
     factors = cluster.times().ahead(steps)
-    timeline, ends = AllReduce(UNEVEN, cluster, how=how), []
+    timeline, ends = AllReduce(work, cluster, how=how), []
     for step in range(steps):
         timeline.advance(factors[step])
         ends.append(timeline.ready_s)
     costs = Wires(cluster).all_reduce_s(np.array(UNEVEN.bucket_bytes), how)
-    by_events = happenings.all_reduce(UNEVEN, factors, lambda bucket: float(costs[bucket]))
+    by_events = happenings.all_reduce(work, factors, lambda bucket: float(costs[bucket]))
     np.testing.assert_allclose(np.array(ends), np.repeat(by_events[:, None], 8, axis=1), rtol=0, atol=1e-9)
 
 
@@ -118,6 +120,19 @@ def test_without_jitter_an_all_reduce_hides_behind_backward_but_for_its_end(seco
     one = 1.5 * seconds_a_model / 5  # 2(n − 1)/n models
     expected = 0.3 + max(0.6 + one, 0.12 + 5 * one) + 0.1
     np.testing.assert_allclose(timeline.ready_s / 3, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seconds_a_model", [0.01, 0.2, 0.7, 3.0])
+def test_an_all_reduce_on_the_cores_of_backward_hides_behind_nothing(seconds_a_model: float) -> None:
+    cluster = Cluster(workers=4, link=Link(latency_s=0.0, bytes_per_s=1e8 / seconds_a_model))
+    work = replace(
+        Work.of_figures(computation_s=0.9, model_bytes=1e8, update_s=0.1, num_buckets=5),
+        held_up_s_per_byte=1.5 * seconds_a_model / 1e8,
+    )
+    timeline = AllReduce(work, cluster, how="ring")
+    for _ in range(3):
+        timeline.advance(np.ones(4))
+    np.testing.assert_allclose(timeline.ready_s / 3, 0.9 + 1.5 * seconds_a_model + 0.1, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["ring", "one-peer-exponential", "complete"])

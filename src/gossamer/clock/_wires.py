@@ -1,6 +1,7 @@
 """What an exchange takes: the wires that its messages go over, some of which several workers share."""
 
 from dataclasses import dataclass
+from itertools import chain
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -101,31 +102,33 @@ class Wires:
     def _groups(self, groups: tuple[tuple[int, ...], ...]) -> tuple[Cost, Cost]:
         """Around a ring of the members in the order of their ranks; and by a tree, over the same wires."""
         sizes = np.array([len(group) for group in groups])
-        members, following = (
-            np.concatenate([np.roll(np.asarray(group, dtype=np.int64), shift) for group in groups]) for shift in (0, -1)
-        )
+        members = np.fromiter(chain.from_iterable(groups), dtype=np.int64, count=int(sizes.sum()))
+        starts = np.cumsum(sizes) - sizes
+        following = np.roll(members, -1)
+        following[starts + sizes - 1] = members[starts]
         number = np.repeat(np.arange(len(groups)), sizes)
         each = self._messages(members, following, 2 * (1 - 1 / sizes[number]))
-        starts = np.cumsum([0, *sizes[:-1]])
         latency_s, s_per_byte = (np.maximum.reduceat(c[members], starts) for c in (each.latency_s, each.s_per_byte))
         is_pair = sizes <= 2
         group_of = np.empty(len(members), dtype=np.int64)
         group_of[members] = number
         ring = Cost(np.where(is_pair, 1, 2 * (sizes - 1)) * latency_s, s_per_byte)
         tree = Cost(
-            np.array([self._tree_latency_s(group) for group in groups]),
+            self._tree_latency_s(sizes, number, members),
             np.where(is_pair, 1, sizes / np.maximum(sizes - 1, 1)) * s_per_byte,
         )
         return ring.spread(group_of), tree.spread(group_of)
 
-    def _tree_latency_s(self, group: tuple[int, ...]) -> float:
-        """Up and down: a tree of the nodes, and one inside each."""
-        if len(group) == 1:
-            return 0.0
-        members = np.bincount(self._node[list(group)])
-        across, inside = np.ceil(np.log2([np.count_nonzero(members), members.max()]))
+    def _tree_latency_s(self, sizes: Ranks, number: Ranks, members: Ranks) -> Floats:
+        """Of each group, up and down: a tree of the nodes, and one inside each. `number`: the group of each member."""
+        num_nodes = self._cluster.num_nodes
+        parts, in_part = np.unique(number * num_nodes + self._node[members], return_counts=True)
+        group = parts // num_nodes  # of those of its members who share a node
+        most = np.zeros(len(sizes), dtype=np.int64)
+        np.maximum.at(most, group, in_part)
+        across, inside = np.ceil(np.log2([np.bincount(group), most]))
         once = across * self._cluster.link.latency_s + inside * self._cluster.within.latency_s
-        return float(once if len(group) == 2 else 2 * once)
+        return np.asarray(np.where(sizes <= 2, once, 2 * once))
 
     def _window(self, mixing: Mixing) -> Cost:
         plan, n, here = mixing.window, mixing.n, np.arange(mixing.n)

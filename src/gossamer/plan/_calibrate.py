@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,13 @@ import numpy as np
 
 from gossamer.clock import Cluster, Computation, Link, Wires
 
-from ._measure_links import Links, gathered, measure_all_reduce_s, measure_links
+from ._measure_all_reduce import measure_all_reduce
+from ._measure_links import Links, gathered, measure_links
 from ._measure_work import Floats, Loss, measure_work
 from ._profile import Profile
 from ._work import BUCKET_BYTES, Work
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
     from torch.distributed import ProcessGroup
     from torch.optim import Optimizer
@@ -94,20 +95,16 @@ def calibrate(
     cluster = Cluster(
         workers=n, local_size=local_size, computation=computation, link=between, inside=inside or links.inside
     )
-    return Profile(
-        work=work,
-        cluster=cluster,
-        collective=1.0 if group is None or link is not None else _collective(group, work, cluster, device),
-        pairs=links.pairs,
-        made=about | (made or {}),
-    )
-
-
-def _collective(group: ProcessGroup, work: Work, cluster: Cluster, device: torch.device) -> float:
-    """By what an all-reduce takes longer than the links, measured in pairs, would have it."""
+    profile = Profile(work=work, cluster=cluster, pairs=links.pairs, made=about | (made or {}))
+    if group is None or link is not None:
+        return profile
     allowed_s = float(Wires(cluster).all_reduce_s(np.array(work.bucket_bytes)).sum())
-    taken_s = measure_all_reduce_s(group, [int(size) for size in work.bucket_bytes], device)
-    return taken_s / allowed_s
+    taken = measure_all_reduce(group, model, loss, batch, [int(size) for size in work.bucket_bytes])
+    return replace(
+        profile,
+        work=replace(work, held_up_s_per_byte=taken.held_up_s / work.model_bytes),
+        collective=taken.alone_s / allowed_s,
+    )
 
 
 def _typical(everybody: Floats, bucket_bytes: tuple[int, ...]) -> tuple[Work, Computation]:

@@ -60,23 +60,6 @@ def measure_links(group: ProcessGroup, local_size: int, device: torch.device) ->
     return Links(inside=_typical(inside, None), between=_typical(across, shared), pairs=pairs)
 
 
-def measure_all_reduce_s(group: ProcessGroup, sizes: list[int], device: torch.device) -> float:
-    """Seconds of all-reduces of so many bytes one after the other, the same on all ranks."""
-    import torch
-
-    messages = [torch.zeros(max(size // 4, 1), device=device) for size in sizes]
-    taken = []
-    for _ in range(_WARM_UP + _LARGE):
-        group.barrier().wait()
-        start = time.perf_counter()
-        for message in messages:
-            group.allreduce([message]).wait()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        taken.append(time.perf_counter() - start)
-    return float(gathered(group, np.array(taken[_WARM_UP:])).max(axis=0).mean())
-
-
 def _spread(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     if len(pairs) <= _MOST_PAIRS:
         return pairs

@@ -1,11 +1,12 @@
 """What an iteration will take, and why."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from gossamer.clock import Wires
+from gossamer.clock import Computation
 from gossamer.topologies import Schedule
 
 from ._profile import Profile
@@ -17,6 +18,8 @@ _WARM_UP, _STEPS = 64, 128
 _DRAWS = 2**19
 """Computation times that are drawn for a prediction: trials are as many as that allows."""
 _MOST_TRIALS = 16
+_DRAWN = 256
+"""Steps for which times are drawn at once: topologies of all periods share them."""
 _HARDLY = 0.05
 """A share of the iteration that is not worth a word."""
 
@@ -85,11 +88,13 @@ def predict(
         if schedule is None
         else Decentralized(work, cluster, schedule, in_backward=in_backward)
     )
-    begun = timeline.ready_s
+    begun, busy_s = timeline.ready_s, timeline.busy_s
     for step, each in enumerate(factors):
-        begun = timeline.ready_s if step == warm_up else begun
+        if step == warm_up:
+            begun, busy_s = timeline.ready_s, timeline.busy_s
         timeline.advance(each)
     taken = (timeline.ready_s - begun).mean(axis=-1) / count
+    busy_s = (timeline.busy_s - busy_s) / count
     even_s, iteration_s = float(taken[0]), float(taken[1:].mean())
     update_s = sum(work.update_s)
     return Prediction(
@@ -98,7 +103,7 @@ def predict(
         computation_s=work.computation_s * float(factors[warm_up:, 1:].mean()) + update_s,
         links_s=max(even_s - work.computation_s - update_s, 0.0),
         stragglers_s=max(iteration_s - even_s, 0.0),
-        link_use=min(_busy_s(profile, schedule, count) / iteration_s, 1.0),
+        link_use=min(float(busy_s.max()) / iteration_s, 1.0),
     )
 
 
@@ -109,14 +114,12 @@ def _factors(profile: Profile, steps: int) -> Floats:
     trials = min(max(_DRAWS // (steps * n), 1), _MOST_TRIALS)
     if computation.jitter == "constant" and not computation.measured:
         trials = 1
-    drawn = [computation.times(n, cluster.seed + trial).ahead(steps) / computation.mean_s for trial in range(trials)]
+    longest = -(-steps // _DRAWN) * _DRAWN
+    drawn = [_drawn(computation, n, cluster.seed + trial, longest)[:steps] for trial in range(trials)]
     return np.stack([np.ones((steps, n)), *drawn], axis=1)
 
 
-def _busy_s(profile: Profile, schedule: Schedule | None, steps: int) -> float:
-    """Seconds an iteration for which the busiest wire is in use."""
-    wires, size = Wires(profile.cluster), profile.work.model_bytes
-    if schedule is None:
-        return float(wires.busy_s(None, size).max())
-    each = [wires.busy_s(schedule(step), size) for step in range(schedule.period or steps)]
-    return float(np.mean(each, axis=0).max())
+@lru_cache(maxsize=_MOST_TRIALS)  # every topology of a plan is given the same
+def _drawn(computation: Computation, n: int, seed: int, steps: int) -> Floats:
+    """`[T, N]`; the first of more steps are those of fewer."""
+    return computation.times(n, seed).ahead(steps) / computation.mean_s

@@ -86,6 +86,7 @@ class Profile:
                 "inside_a_node": None if cluster.inside is None else asdict(cluster.inside),
             },
             "mix_s_per_byte": work.mix_s_per_byte,
+            "held_up_s_per_byte": work.held_up_s_per_byte,
             "collective": self.collective,
             "pairs": [asdict(pair) for pair in self.pairs],
         }
@@ -117,6 +118,7 @@ class Profile:
             update_s=tuple(bucket["update_s"] for bucket in buckets),
             bucket_bytes=tuple(bucket["bytes"] for bucket in buckets),
             mix_s_per_byte=told["mix_s_per_byte"],
+            held_up_s_per_byte=told.get("held_up_s_per_byte", 0.0),  # which was not always measured
         )
         inside, varies = links["inside_a_node"], told["computation"]
         cluster = Cluster(

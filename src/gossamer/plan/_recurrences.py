@@ -1,6 +1,7 @@
 """When each worker has done how many iterations: recurrences over buckets and steps, for many workers at once."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,6 +16,16 @@ Floats = NDArray[np.float64]
 LastOf = Callable[[Floats], Floats]
 _NEVER = -np.inf
 """When what nobody waits for has arrived."""
+
+
+class _Exchange(NamedTuple):
+    """What a step asks of a mixing."""
+
+    last: LastOf
+    costs_s: list[Floats]
+    """By bucket, `[..., N]`."""
+    busy_s: Floats
+    passes: Floats | None
 
 
 class Decentralized:
@@ -51,18 +62,20 @@ class Decentralized:
         self._bytes = np.array(work.bucket_bytes)
         self._schedule, self._wires, self._slowed = schedule, Wires(cluster), slowed
         self._mix_s = work.mix_s_per_byte * self._bytes
-        self._prepared: WeakKeyDictionary[Mixing, tuple[LastOf, list[Floats], Floats | None]] = WeakKeyDictionary()
+        self._prepared: WeakKeyDictionary[Mixing, _Exchange] = WeakKeyDictionary()
         self._passes: Floats | None = None
         """How often the last exchange makes a worker go through a model, `[N]`."""
         self._channel: Floats | float = _NEVER
         self._arrived: list[Floats | float] = [_NEVER] * work.num_buckets
         self.ready_s: Floats = np.zeros(cluster.workers)
         """When each worker has done all iterations so far, `[..., N]`."""
+        self.busy_s: Floats = np.zeros(cluster.workers)
+        """For how long the busiest wire of each was in use so far, were exchanges not slowed, `[N]`."""
         self.num_steps = 0
 
     def advance(self, factors: Floats) -> None:
         """One iteration of everybody, with computation times so many times the usual, `[..., N]`."""
-        last, exchange_s, passes = self._at(self._schedule(self.num_steps))
+        exchange = self._at(self._schedule(self.num_steps))
         ready, channel = self.ready_s + factors * self._forward_s, self._channel
         for b, update_s in enumerate(self._update_s):
             if self._backward_s[b]:
@@ -70,39 +83,50 @@ class Decentralized:
             ready = np.maximum(ready, self._arrived[b]) + update_s
             if self._passes is not None:
                 ready = ready + self._mix_s[b] * self._passes
-            channel = last(np.maximum(ready, channel)) + exchange_s[b]
+            channel = exchange.last(np.maximum(ready, channel)) + exchange.costs_s[b]
             self._arrived[b] = channel
-        self.ready_s, self._channel, self._passes = ready, channel, passes
+        self.ready_s, self._channel, self._passes = ready, channel, exchange.passes
+        self.busy_s = self.busy_s + exchange.busy_s
         self.num_steps += 1
 
-    def _at(self, mixing: Mixing) -> tuple[LastOf, list[Floats], Floats | None]:
+    def _at(self, mixing: Mixing) -> "_Exchange":
         if mixing not in self._prepared:
-            costs = [cost * self._slowed for cost in self._wires.exchange_s(mixing, self._bytes)]
-            passes = self._wires.passes(mixing) if self._mix_s.any() else None
-            self._prepared[mixing] = last_of(mixing), costs, passes
+            self._prepared[mixing] = _Exchange(
+                last=last_of(mixing),
+                costs_s=[cost * self._slowed for cost in self._wires.exchange_s(mixing, self._bytes)],
+                busy_s=self._wires.busy_s(mixing, self._bytes.sum()),
+                passes=self._wires.passes(mixing) if self._mix_s.any() else None,
+            )
         return self._prepared[mixing]
 
 
 class AllReduce:
     """Gradients are averaged over everybody, bucket by bucket, while backward goes on; then all step.
 
-    g[i,b] = g[i,b−1] + f_i B_b,   c_b = max(max over i of g[i,b], c_{b−1}) + C_b,   s = c_B + ΣU
+    g[i,b] = g[i,b−1] + f_i B_b + H_{b−1},   c_b = max(max over i of g[i,b], c_{b−1}) + C_b,   s = c_B + ΣU
+
+    H_b is what the exchange of bucket b takes of the cores that backward needs; 0 where it needs none of them.
     """
 
     def __init__(self, work: Work, cluster: Cluster, *, how: str = "best", slowed: Floats | float = 1.0) -> None:
         """`how`: ring, tree, or the shorter of both; `slowed` as in `Decentralized`."""
         self._work = work
-        costs = Wires(cluster).all_reduce_s(np.array(work.bucket_bytes), how)
-        self._exchange_s = [cost * slowed for cost in costs]
+        wires = Wires(cluster)
+        self._exchange_s = [cost * slowed for cost in wires.all_reduce_s(np.array(work.bucket_bytes), how)]
+        self._busy_s = wires.busy_s(None, work.model_bytes)
         self.ready_s: Floats = np.zeros(cluster.workers)
+        self.busy_s: Floats = np.zeros(cluster.workers)
         self.num_steps = 0
 
     def advance(self, factors: Floats) -> None:
         """One iteration of everybody."""
         ready: Floats = self.ready_s + factors * self._work.forward_s
         channel: Floats | float = _NEVER
-        for backward_s, exchange_s in zip(self._work.backward_s, self._exchange_s, strict=True):
+        for b, backward_s in enumerate(self._work.backward_s):
+            if b:
+                ready = ready + self._work.held_up_s_per_byte * self._work.bucket_bytes[b - 1]
             ready = ready + factors * backward_s
-            channel = np.maximum(ready.max(axis=-1, keepdims=True), channel) + exchange_s
+            channel = np.maximum(ready.max(axis=-1, keepdims=True), channel) + self._exchange_s[b]
         self.ready_s = np.broadcast_to(channel + sum(self._work.update_s), ready.shape)
+        self.busy_s = self.busy_s + self._busy_s
         self.num_steps += 1

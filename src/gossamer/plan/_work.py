@@ -27,6 +27,8 @@ class Work:
     bucket_bytes: tuple[float, ...]
     mix_s_per_byte: float = 0.0
     """Of going once through parameters to mix them: to copy one's own, to take in a neighbour's."""
+    held_up_s_per_byte: float = 0.0
+    """By what an all-reduce of parameters holds up the backward that goes on beside it: it takes of the same cores."""
 
     def __post_init__(self) -> None:
         if not len(self.backward_s) == len(self.update_s) == len(self.bucket_bytes) > 0:
@@ -40,6 +42,7 @@ class Work:
             ("update", self.update_s),
             ("size of a bucket", self.bucket_bytes),
             ("seconds a byte to mix", (self.mix_s_per_byte,)),
+            ("seconds a byte that backward is held up", (self.held_up_s_per_byte,)),
         ):
             wrong = [value for value in values if not (value >= 0 and isfinite(value))]
             if wrong:

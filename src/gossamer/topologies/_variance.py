@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gossamer.topologies._mixing import Mixing
 from gossamer.topologies._schedule import Schedule
 from gossamer.topologies._spectrum import mixed, translation_spectrum
+from gossamer.topologies._symmetry import Axis, common_axes, in_fourier_space
 
 if TYPE_CHECKING:
-    from gossamer.topologies._spectrum import Floats
+    from numpy.typing import NDArray
+
+    Blocks = NDArray[Any]  # real, or complex where a frequency is
 
 DOUBLINGS = 60
 """2⁶⁰ periods: whatever has not settled by then never will."""
+
+SETTLED = 1e-12
+"""What is left of a deviation enters its variance by the square."""
 
 
 def steady_consensus_variance(schedule: Schedule) -> float:
@@ -35,15 +43,16 @@ def steady_consensus_variance(schedule: Schedule) -> float:
     mixings = [schedule(step) for step in schedule.window]
     if schedule.n == 1:
         return 0.0
-    if mixings[0].is_complete and len(set(mixings)) == 1:
-        return 1.0 - 1.0 / schedule.n
     if len(set(mixings)) == 1:
+        if mixings[0].is_complete:
+            return 1.0 - 1.0 / schedule.n
         spectrum = _normal_spectrum(mixings[0])
         if spectrum is not None:
             # Modes do not interact: each settles at 1/(1 − |λ|²). The first, λ = 1, is the mean itself.
             left = 1.0 - np.abs(spectrum[1:]) ** 2
             return float((1.0 / left).sum()) / schedule.n if left.min() > 1e-14 else math.inf
-    return _by_doubling(mixings)
+        mixings = mixings[:1]
+    return _by_doubling(mixings, common_axes(mixings))
 
 
 def _normal_spectrum(mixing: Mixing) -> np.ndarray[tuple[int], np.dtype[np.complex128]] | None:
@@ -55,32 +64,51 @@ def _normal_spectrum(mixing: Mixing) -> np.ndarray[tuple[int], np.dtype[np.compl
     return None
 
 
-def _by_doubling(mixings: list[Mixing]) -> float:
-    """Solve Σ = A Σ Aᵀ + Q over one period by doubling the number of periods, then walk once through it."""
+def _by_doubling(mixings: list[Mixing], axes: Sequence[Axis]) -> float:
+    """Solve Σ = A Σ Aᵀ + Q over one period by doubling the number of periods, then walk once through it.
+
+    In the Fourier space of `axes` Σ is a block for each frequency, [M, R, R] with M·R = n; without axes it is Σ itself.
+    """
     n = mixings[0].n
-    noise: Floats = np.eye(n) - 1.0 / n
-    transfer: Floats = noise
-    covariance: Floats = np.zeros((n, n))
-    for mixing in mixings:
-        transfer, covariance = _deviation(mixed(mixing.weights, transfer)), _next(mixing, covariance, noise)
+    size = n // prod(axis.length for axis in axes)
+    noise = np.tile(np.eye(size), (n // size, 1, 1))  # D: the mean over everybody is in frequency 0
+    noise[0] -= 1.0 / size
+    once = {mixing: _Stage(mixing, axes) for mixing in mixings}
+    stages = [once[mixing] for mixing in mixings]
+    transfer: Blocks = noise
+    covariance: Blocks = np.zeros_like(noise)
+    for stage in stages:
+        transfer, covariance = stage.mixed(transfer), stage.mixed_on_both_sides(covariance) + noise
     for _ in range(DOUBLINGS):
-        if np.abs(transfer).max() < 1e-18:
+        if np.abs(transfer).max() < SETTLED:
             break
-        covariance = covariance + transfer @ covariance @ transfer.T
+        covariance = covariance + transfer @ covariance @ _adjoint(transfer)
         transfer = transfer @ transfer
     else:
         return math.inf
     total = 0.0
-    for mixing in mixings:
-        covariance = _next(mixing, covariance, noise)
-        total += float(np.trace(covariance)) / n
-    return total / len(mixings)
+    for stage in stages:
+        covariance = stage.mixed_on_both_sides(covariance) + noise
+        total += float(np.trace(covariance, axis1=1, axis2=2).sum().real) / n
+    return total / len(stages)
 
 
-def _next(mixing: Mixing, covariance: Floats, noise: Floats) -> Floats:
-    both_sides = mixed(mixing.weights, mixed(mixing.weights, covariance).T)
-    return np.asarray(_deviation(_deviation(both_sides).T) + noise)
+class _Stage:
+    """A mixing of deviations from the mean, block by block."""
+
+    def __init__(self, mixing: Mixing, axes: Sequence[Axis]) -> None:
+        self._weights = in_fourier_space(mixing.weights, axes)
+        self._keeps_mean = mixing.is_doubly_stochastic
+
+    def mixed(self, blocks: Blocks) -> Blocks:
+        after: Blocks = mixed(self._weights, blocks.reshape(-1, blocks.shape[-1])).reshape(blocks.shape)
+        if not self._keeps_mean:  # else deviations stay deviations
+            after[0] -= after[0].mean(axis=0)
+        return after
+
+    def mixed_on_both_sides(self, covariance: Blocks) -> Blocks:
+        return self.mixed(_adjoint(self.mixed(covariance)))  # its own adjoint, as any covariance
 
 
-def _deviation(values: Floats) -> Floats:
-    return np.asarray(values - values.mean(axis=0))
+def _adjoint(blocks: Blocks) -> Blocks:
+    return np.ascontiguousarray(blocks.swapaxes(1, 2)).conj()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -103,8 +104,8 @@ def from_groups(n: int, groups: Iterable[Sequence[int]], name: str = "groups") -
     ((0, 3), (1, 2), (4,))
     """
     num_workers(n, "groups")
-    listed = [np.unique(np.asarray(group, dtype=np.int64)) for group in groups if len(group)]
-    flat = np.concatenate([*listed, np.empty(0, dtype=np.int64)])
+    listed = [set(group) for group in groups if len(group)]
+    flat = np.fromiter(chain.from_iterable(listed), dtype=np.int64)
     if flat.size and (flat.min() < 0 or flat.max() >= n):
         outside = int(flat[(flat < 0) | (flat >= n)][0])
         raise ValueError(f"rank {outside} is in a group, but {n} workers have ranks 0 to {n - 1}")
@@ -112,11 +113,14 @@ def from_groups(n: int, groups: Iterable[Sequence[int]], name: str = "groups") -
     if (times > 1).any():
         twice = int(times.argmax())
         raise ValueError(f"rank {twice} is in {times[twice]} groups; every rank may be in one group only")
-    listed += [np.array([rank]) for rank in np.flatnonzero(times == 0)]
-    rows = np.concatenate([np.repeat(group, len(group)) for group in listed])
-    columns = np.concatenate([np.tile(group, len(group)) for group in listed])
-    values = np.concatenate([np.full(len(group) ** 2, 1.0 / len(group)) for group in listed])
-    return Mixing(name, _from_triples(n, rows, columns, values))
+    alone = np.flatnonzero(times == 0)
+    sizes = np.array([*map(len, listed), *[1] * len(alone)])
+    members, group = np.concatenate([flat, alone]), np.repeat(np.arange(len(sizes)), sizes)
+    shares, gives = (
+        coo_array((value, (members.astype(np.int32), group.astype(np.int32))), shape=(n, len(sizes))).tocsr()
+        for value in (1.0 / sizes[group], np.ones(n))
+    )
+    return Mixing(name, shares @ gives.T)  # who is in a group takes a share of what its members give
 
 
 def _uniform_rows(sources: np.ndarray[tuple[int, int], np.dtype[np.int32]]) -> Weights:
