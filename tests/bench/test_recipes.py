@@ -27,7 +27,7 @@ CIFAR = Dataset(  # its size and classes; recipes are looked at here, not traine
 
 @pytest.fixture
 def tasks_with_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("resnet20", "resnet20-gn", "densenet100", "lstm", "vgg16"):
+    for name in ("resnet20", "resnet20-gn", "densenet100", "lstm-sgd", "vgg16"):
         stand_in = dataclasses.replace(
             TASKS["digits"], name=name, load=lambda data: CIFAR, lr=0.25, lr_batch=128, lr_rule="sqrt"
         )
@@ -44,13 +44,13 @@ def test_ada_96() -> None:
     assert [(e.task, e.batch_size, e.epochs, e.seeds) for e in made] == [
         ("resnet20", 32, 60, 3),
         ("densenet100", 32, 20, 3),
-        ("lstm", 8, 10, 3),
+        ("lstm-sgd", 8, 10, 3),
     ]
     for experiment in made:
         assert labels(experiment) == ["all-reduce", "complete", "exponential", "torus", "ring", "ada"]
         assert experiment.sizes == (96,)
-    (narrowed,) = RECIPES["ada-96"].make(task="lstm", seeds=1, epochs=2)
-    assert (narrowed.task, narrowed.seeds, narrowed.epochs) == ("lstm", 1, 2)
+    (narrowed,) = RECIPES["ada-96"].make(task="lstm-sgd", seeds=1, epochs=2)
+    assert (narrowed.task, narrowed.seeds, narrowed.epochs) == ("lstm-sgd", 1, 2)
 
 
 @pytest.mark.usefixtures("tasks_with_data")

@@ -18,7 +18,7 @@ from .straggler_processes import straggler_on_processes, times_of
 
 RECIPES: dict[str, Recipe] = {
     "ada-96": Recipe(
-        make=ada_96, summary="Ada against fixed graphs at 96 workers: resnet20, densenet100, lstm (or one, with --task)"
+        make=ada_96, summary="Ada against fixed graphs at 96 workers: resnet20, densenet100, lstm-sgd (or one: --task)"
     ),
     "ada-1008": Recipe(
         make=ada_1008, summary="Ada against fixed graphs at 1008 workers: resnet20, batches of 8, 150 epochs"
