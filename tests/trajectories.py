@@ -21,9 +21,11 @@ TOPOLOGIES = (
     "ada",
     "complete",
 )
+STEPS = 25
+"""Two rounds of those that step alone the longest, 12 steps, and one more."""
 
 
-def schedule(spec: str, num_replicas: int, num_steps: int = 50) -> Schedule:
+def schedule(spec: str, num_replicas: int, num_steps: int = STEPS) -> Schedule:
     """A schedule whose epochs are five steps long, so that Ada passes through several graphs."""
     return build(spec, num_replicas, steps_per_epoch=5, epochs=num_steps // 5)
 
@@ -33,7 +35,7 @@ def stacked(
     topology: Schedule,
     optimizer: str = "sgd",
     *,
-    num_steps: int = 50,
+    num_steps: int = STEPS,
     attach: Callable[[Engine], None] = lambda engine: None,
 ) -> Tensor:
     """All replicas after training on the stacked engine, `[N, P]`."""
@@ -56,7 +58,7 @@ def processes(
     topology: Schedule,
     optimizer: str = "sgd",
     *,
-    num_steps: int = 50,
+    num_steps: int = STEPS,
     attach: Callable[[Engine], None] = lambda engine: None,
 ) -> Tensor:
     """The same on the synchronous engine, a rank a replica."""
