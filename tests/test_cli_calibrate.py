@@ -1,13 +1,16 @@
 """`gossamer calibrate` as users meet it: alone, under torchrun, and with slips."""
 
+import io
 import json
-import subprocess
 import sys
+from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gossamer.cli import main
+from worlds import as_torchrun, under
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -29,17 +32,22 @@ def test_alone_with_links_that_are_given_and_a_plan_from_it(
     assert json.loads(capsys.readouterr().out)["workers"] == 8
 
 
+def by_itself(*arguments: str) -> tuple[int, str]:
+    """What the command returns and prints in a process that is all its own."""
+    sys.argv = ["gossamer", *arguments]
+    with redirect_stdout(io.StringIO()) as said:
+        try:
+            main()
+        except SystemExit as stopped:
+            return int(stopped.code or 0), said.getvalue()
+    return 0, said.getvalue()
+
+
 def test_under_torchrun_links_are_measured(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*torchrun, "-m", "gossamer", "calibrate", "--steps", "3", "--out", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("profile:") == 1
+    done = under(as_torchrun(2), partial(by_itself, "calibrate", "--steps", "3", "--out", str(path)))
+    assert [done[rank][0] for rank in range(2)] == [0, 0], done
+    assert "".join(said for _, said in done.values()).count("profile:") == 1
     told = json.loads(path.read_text())
     assert (told["workers"], told["local_size"]) == (2, 2)
     assert [pair["ends"] for pair in told["pairs"]] == [[0, 1]]

@@ -1,16 +1,21 @@
 """The examples, run as a user runs them: by themselves and under torchrun."""
 
+import io
 import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from functools import partial
 from math import log
 from pathlib import Path
 
 import pytest
 import torch
+
+from worlds import as_torchrun, under
 
 pytestmark = pytest.mark.timeout(300)  # every process of a launch imports torch anew: long on a busy machine
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -30,6 +35,20 @@ def run(launcher: list[str], example: str, *options: str | Path, cwd: Path | Non
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def run_as_torchrun(size: int, example: str, *options: str | Path) -> list[str]:
+    """The lines that an example prints on all workers, in processes that need not import torch each."""
+    printed = under(as_torchrun(size), partial(_printed, example, *map(str, options)))
+    assert len(printed) == size, "a process failed"
+    return [line for lines in printed.values() for line in lines]
+
+
+def _printed(example: str, *options: str) -> list[str]:
+    sys.argv = [example, *options]
+    with redirect_stdout(io.StringIO()) as said:
+        runpy.run_path(str(EXAMPLES / example), run_name="__main__")
+    return said.getvalue().splitlines()
 
 
 def number(pattern: str, line: str) -> float:
@@ -62,7 +81,7 @@ def test_the_image_classifier_learns_alone() -> None:
 
 def test_the_image_classifier_stopped_and_resumed_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     options = ("--epochs", "4", "--topology", "alternating-ring", "--checkpoints", tmp_path)
-    uninterrupted = run(torchrun(2), "image_classifier.py", *options)[-1]
+    uninterrupted = run_as_torchrun(2, "image_classifier.py", *options)[-1]
     assert number(r"test accuracy ([\d.]+)%", uninterrupted) > 90, uninterrupted
     assert number(r"sent ([\d.]+) MB", uninterrupted) > 0, uninterrupted
 
@@ -83,14 +102,15 @@ def test_the_image_classifier_stopped_and_resumed_ends_as_if_it_had_not_been(tmp
 
 def test_the_small_gpt_learns_on_four(tmp_path: Path) -> None:
     few = ("--steps", "60", "--batch-size", "4", "--accumulate", "2", "--width", "32", "--lr", "1e-2")
-    last = run(torchrun(4), "small_gpt.py", *few, "--bf16-wire", "--topology", "ring", "--out", tmp_path / "gpt.pt")[-1]
+    way = ("--bf16-wire", "--topology", "ring", "--out", tmp_path / "gpt.pt")
+    last = run_as_torchrun(4, "small_gpt.py", *few, *way)[-1]
     assert number(r"test loss ([\d.]+) a letter", last) < 0.7 * UNIFORM, last
     assert 0 < number(r"replicas ([\d.e+-]+) apart", last) < 1e-2, last
     assert torch.load(tmp_path / "gpt.pt")["letters.weight"].shape == (128, 32)
 
 
 def test_a_model_of_ones_own_learns_on_sixteen_stacked_replicas() -> None:
-    lines = run(ALONE, "simulate_own_model.py")
+    lines = under([{}], partial(_printed, "simulate_own_model.py"))[0]
     assert len(lines) == 4
     assert number(r"averaged model ([\d.]+)%", lines[-1]) > 85, lines
 

@@ -14,6 +14,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup, TCPStore
 
+PRELOAD = ["gossamer.bench.launch", "torch._dynamo"]
+"""What a sweep has its own processes start with: they and these come from the same server, whoever is first."""
+
 
 def in_processes(size: int, work: Callable[[ProcessGroup], Any]) -> dict[int, Any]:
     """Call `work`, a function of a module, in `size` processes; results by rank of those that lived to send one."""
@@ -26,9 +29,16 @@ def under(environments: list[dict[str, str]], work: Callable[[], Any]) -> dict[i
     return _results([partial(_in_environment, environment, work) for environment in environments])
 
 
+def as_torchrun(size: int) -> list[dict[str, str]]:
+    """What torchrun sets, as `test_world` sees it do, without the seconds that each of its processes imports torch."""
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    all_alike = address | {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "TORCHELASTIC_RUN_ID": "none"}
+    return [all_alike | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+
+
 def _results(calls: list[Callable[[], Any]]) -> dict[int, Any]:
     context = get_context("forkserver")
-    context.set_forkserver_preload(["gossamer.engines", "torch._dynamo"])  # the latter for the first optimizer
+    context.set_forkserver_preload(PRELOAD)
     ends = []
     for rank, call in enumerate(calls):
         here, there = context.Pipe(duplex=False)

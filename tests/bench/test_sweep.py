@@ -4,10 +4,12 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,23 @@ from gossamer.bench import (
     run,
 )
 from gossamer.cli import app
-from worlds import group_lives
+from worlds import as_torchrun, group_lives, under
 
 TINY = Experiment(graphs=("ring", "ada"), workers=32, seeds=1, epochs=3)
 """Many workers: few steps an epoch."""
 ON_PROCESSES = dataclasses.replace(TINY, workers=4, epochs=1, engine="processes")
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """The tiny experiment, undisturbed; not to be written to."""
+    return run(TINY, tmp_path_factory.mktemp("once"))
+
+
+@pytest.fixture
+def done(once: Results, tmp_path: Path) -> Path:
+    """The folders of its results, in a copy inside `tmp_path`."""
+    return Path(shutil.copytree(once.folder, tmp_path / once.folder.name))
 
 
 def rows(results: Results) -> dict[str, list[dict[str, Any]]]:
@@ -78,23 +92,26 @@ def test_events_tell_the_story(tmp_path: Path) -> None:
     assert [type(event) for event in events] == [SweepStarted, RunStarted, EpochDone, EpochDone, EpochDone, RunDone]
 
 
-def test_the_same_experiment_again_trains_nothing_and_another_lands_elsewhere(tmp_path: Path) -> None:
-    first = run(TINY, tmp_path)
+def test_the_same_experiment_again_trains_nothing_and_another_lands_elsewhere(
+    once: Results, done: Path, tmp_path: Path
+) -> None:
     events: list[Event] = []
     again = run(TINY, tmp_path, events.append)
     assert events == [SweepStarted([], 3)]
-    assert rows(again) == rows(first)
-    assert again.folder == first.folder
+    assert rows(again) == rows(once)
+    assert again.folder == done
     other = run(dataclasses.replace(TINY, epochs=2), tmp_path)
-    assert other.folder != first.folder
-    assert rows(run(TINY, tmp_path)) == rows(first)
+    assert other.folder != done
+    assert rows(run(TINY, tmp_path)) == rows(once)
 
 
-def test_repeats_exactly(tmp_path: Path) -> None:
-    assert rows(run(TINY, tmp_path / "a")) == rows(run(TINY, tmp_path / "b"))
+def test_repeats_exactly(once: Results, tmp_path: Path) -> None:
+    assert rows(run(TINY, tmp_path)) == rows(once)
 
 
-def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_goes_on_from_its_checkpoint(
+    once: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e9)  # after every epoch
     trained: list[tuple[str, int]] = []
 
@@ -108,33 +125,35 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: 
                 raise Stop
 
     with pytest.raises(Stop):
-        run(TINY, tmp_path / "stopped", stop_in_the_third_epoch_of_ring)
+        run(TINY, tmp_path, stop_in_the_third_epoch_of_ring)
     trained.clear()
     resumed = run(
         TINY,
-        tmp_path / "stopped",
+        tmp_path,
         lambda event: trained.append((event.run.label, event.row["epoch"])) if isinstance(event, EpochDone) else None,
     )
     assert trained == [("ring", 3), ("ada", 1), ("ada", 2), ("ada", 3)]
-    assert rows(resumed) == rows(run(TINY, tmp_path / "whole"))
+    assert rows(resumed) == rows(once)
 
 
-def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
+def test_killed_at_any_moment_and_started_again(once: Results, tmp_path: Path) -> None:
     """SIGKILL after the first run is done: it is kept as it is, and all numbers are those of an undisturbed sweep."""
-    command = [sys.executable, "-m", "gossamer", "bench", "--graphs", "ring,ada", "--workers", "32", "--seeds", "1"]
-    command += ["--epochs", "3", "--out", str(tmp_path / "killed"), "--json"]
-    victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list((tmp_path / "killed").glob("*/all-reduce-n32-sqrt-seed0/outcome.json")):
+    command = ["bench", "--graphs", "ring,ada", "--workers", "32", "--seeds", "1", "--epochs", "3"]
+    command += ["--out", str(tmp_path), "--json"]
+    victim = subprocess.Popen(
+        [sys.executable, "-m", "gossamer", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while not list(tmp_path.glob("*/all-reduce-n32-sqrt-seed0/outcome.json")):
         assert victim.poll() is None, "it ended before it could be killed"
         time.sleep(0.005)
     victim.send_signal(signal.SIGKILL)
     victim.wait()
-    (first,) = (tmp_path / "killed").glob("*/all-reduce-n32-sqrt-seed0/epochs.parquet")
+    (first,) = tmp_path.glob("*/all-reduce-n32-sqrt-seed0/epochs.parquet")
     kept = first.stat().st_mtime_ns
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0, again.stderr
     assert first.stat().st_mtime_ns == kept
-    undisturbed = run(TINY, tmp_path / "whole")
-    assert json.loads(done.stdout)["rows"] == undisturbed.summary
+    assert json.loads(again.stdout)["rows"] == once.summary
 
 
 def test_two_sweeps_of_one_experiment_at_a_time_are_refused(tmp_path: Path) -> None:
@@ -147,28 +166,24 @@ def test_two_sweeps_of_one_experiment_at_a_time_are_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["epochs.parquet", "outcome.json", "environment.json"])
-def test_a_damaged_result_is_named(name: str, tmp_path: Path) -> None:
-    results = run(TINY, tmp_path)
-    file = results.folder / "ring-n32-sqrt-seed0" / name
+def test_a_damaged_result_is_named(name: str, done: Path, tmp_path: Path) -> None:
+    file = done / "ring-n32-sqrt-seed0" / name
     file.write_bytes(file.read_bytes()[:20])
     with pytest.raises(ValueError, match=r"ring-n32-sqrt-seed0 are damaged .* delete that folder"):
         run(TINY, tmp_path)
 
 
-def test_a_half_written_run_is_done_again(tmp_path: Path) -> None:
-    results = run(TINY, tmp_path)
-    before = rows(results)
-    (results.folder / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
-    (results.folder / "ring-n32-sqrt-seed0" / "epochs.parquet").write_bytes(b"half")
-    (results.folder / "ring-n32-sqrt-seed0" / ".checkpoint-1-0.pt.4711.part").write_bytes(b"half")
-    assert rows(run(TINY, tmp_path)) == before
-    assert not list(results.folder.glob("*/.checkpoint*"))
+def test_a_half_written_run_is_done_again(once: Results, done: Path, tmp_path: Path) -> None:
+    (done / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
+    (done / "ring-n32-sqrt-seed0" / "epochs.parquet").write_bytes(b"half")
+    (done / "ring-n32-sqrt-seed0" / ".checkpoint-1-0.pt.4711.part").write_bytes(b"half")
+    assert rows(run(TINY, tmp_path)) == rows(once)
+    assert not list(done.glob("*/.checkpoint*"))
 
 
-def test_a_truncated_checkpoint_is_named(tmp_path: Path) -> None:
-    results = run(TINY, tmp_path)
-    (results.folder / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
-    (results.folder / "ring-n32-sqrt-seed0" / "checkpoint-2-0.pt").write_bytes(b"half")
+def test_a_truncated_checkpoint_is_named(done: Path, tmp_path: Path) -> None:
+    (done / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
+    (done / "ring-n32-sqrt-seed0" / "checkpoint-2-0.pt").write_bytes(b"half")
     with pytest.raises(ValueError, match=r"checkpoint-2-0\.pt is damaged .* delete"):
         run(TINY, tmp_path)
 
@@ -212,23 +227,20 @@ def test_processes_give_the_same_numbers(tmp_path: Path) -> None:
             assert other == pytest.approx(row, rel=1e-7, abs=1e-15), folder
 
 
-def torchrun(num_processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*command, "-m", "gossamer", "bench", "--engine", "processes", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+def _bench_on_processes(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["bench", "--engine", "processes", *arguments])
+    return done.exit_code, done.stdout, done.stderr
 
 
 def test_torchrun(tmp_path: Path) -> None:
-    settings = ("--graphs", "ring", "--seeds", "1", "--epochs", "1", "--json")
-    done = torchrun(2, *settings, "--out", str(tmp_path / "torchrun"))
-    assert done.returncode == 0, done.stderr
+    """Everybody trains, and the first tells."""
+    settings = ("--graphs", "ring", "--seeds", "1", "--epochs", "1", "--json", "--out", str(tmp_path / "torchrun"))
+    (code, said, wrong), (other_code, other_said, _) = under(
+        as_torchrun(2), partial(_bench_on_processes, *settings)
+    ).values()
+    assert (code, other_code, other_said) == (0, 0, ""), wrong
     stacked = run(Experiment(graphs=("ring",), workers=2, seeds=1, epochs=1), tmp_path / "stacked")
-    for row, expected in zip(json.loads(done.stdout)["rows"], stacked.summary, strict=True):
+    for row, expected in zip(json.loads(said)["rows"], stacked.summary, strict=True):
         assert row["accuracy"] == expected["accuracy"]
         assert row["consensus_distance"] == pytest.approx(expected["consensus_distance"], rel=1e-7, abs=1e-15)
 
@@ -318,13 +330,13 @@ def test_several_runs_with_groups_on_the_same_processes(tmp_path: Path) -> None:
 # ---- several runs at a time -----------------------------------------------------------------------------------
 
 
-def test_jobs_give_the_same_numbers(tmp_path: Path) -> None:
-    alone, together = run(TINY, tmp_path / "alone"), run(TINY, tmp_path / "together", jobs=2)
-    assert rows(together) == rows(alone)
-    for folder in (each.run.folder for each in alone.runs):
-        inside = [pq.read_table(results.folder / folder / "tensors.parquet") for results in (alone, together)]
+def test_jobs_give_the_same_numbers(once: Results, tmp_path: Path) -> None:
+    together = run(TINY, tmp_path, jobs=2)
+    assert rows(together) == rows(once)
+    for folder in (each.run.folder for each in once.runs):
+        inside = [pq.read_table(results.folder / folder / "tensors.parquet") for results in (once, together)]
         assert inside[0].equals(inside[1])
-    assert together.summary == alone.summary
+    assert together.summary == once.summary
 
 
 def test_jobs_run_at_the_same_time_and_tell_of_it(tmp_path: Path) -> None:
@@ -359,10 +371,9 @@ def test_a_killed_job_stops_the_sweep_and_finished_runs_are_kept(tmp_path: Path)
     assert rows(resumed) == rows(run(experiment, tmp_path / "whole"))
 
 
-def test_what_a_job_refuses_is_refused_as_ever(tmp_path: Path) -> None:
-    results = run(TINY, tmp_path)
-    (results.folder / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
-    (results.folder / "ring-n32-sqrt-seed0" / "checkpoint-2-0.pt").write_bytes(b"half")
+def test_what_a_job_refuses_is_refused_as_ever(done: Path, tmp_path: Path) -> None:
+    (done / "ring-n32-sqrt-seed0" / "outcome.json").unlink()
+    (done / "ring-n32-sqrt-seed0" / "checkpoint-2-0.pt").write_bytes(b"half")
     with pytest.raises(ValueError, match=r"checkpoint-2-0\.pt is damaged .* delete"):
         run(TINY, tmp_path, jobs=2)
     assert not multiprocessing.active_children()

@@ -21,7 +21,7 @@ from gossamer.optim import AccumAdamW, betas_for, window_for
 from loops import Loop, by_hand, flat, sgd, take_steps
 from problems import network
 from ranks import run_ranks
-from worlds import free_port, in_processes, under
+from worlds import as_torchrun, free_port, in_processes, under
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS")
 
@@ -43,7 +43,7 @@ def agrees(trained: dict[int, list[float]], topology: str, size: int, num_steps:
 # ---- torchrun -----------------------------------------------------------------------------------------------
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import torch
@@ -60,7 +60,15 @@ with decentralize(model, sgd(model), topology="base-2") as training:
 with training.averaged():
     average = flat(model).tolist()
 (Path(sys.argv[2]) / f"{training.rank}.json").write_text(
-    json.dumps({"size": training.size, "own": own, "average": average, "distance": training.consensus_distance()})
+    json.dumps(
+        {
+            "size": training.size,
+            "own": own,
+            "average": average,
+            "distance": training.consensus_distance(),
+            "environment": dict(os.environ),
+        }
+    )
 )
 """
 
@@ -87,6 +95,11 @@ def test_torchrun(tmp_path: Path) -> None:
         assert result["size"] == 3
         assert result["distance"] == said[0]["distance"] > 0
         torch.testing.assert_close(torch.tensor(result["average"], dtype=torch.float64), mean, rtol=0, atol=1e-12)
+    for rank, ours in enumerate(as_torchrun(3)):
+        theirs = said[rank]["environment"]
+        assert ours | {"MASTER_PORT": "", "TORCHELASTIC_RUN_ID": ""} == {
+            name: theirs[name] if name not in ("MASTER_PORT", "TORCHELASTIC_RUN_ID") else "" for name in ours
+        }
 
 
 # ---- environments, groups -----------------------------------------------------------------------------------
