@@ -9,7 +9,14 @@ from gossamer.bench import Experiment, Run
 from gossamer.bench.experiment import GRAPHS
 from gossamer.bench.train import make_engine, train
 
-SETTINGS: dict[str, Any] = {"graphs": ("ring",), "workers": 4, "seeds": 1, "epochs": 6, "centralized": False}
+SETTINGS: dict[str, Any] = {
+    "graphs": ("ring",),
+    "workers": 4,
+    "seeds": 1,
+    "epochs": 6,
+    "batch_size": 16,
+    "centralized": False,
+}
 VOLUMES = {
     "d-psgd": 1.0,
     "gradient-tracking": 2.0,
@@ -32,7 +39,7 @@ def last_row(run: Run) -> dict[str, Any]:
 def test_every_method_learns(name: str) -> None:
     own: dict[str, Any] = {}
     if name == "adaptive":
-        own = {"lr": 0.01, "lr_rules": ("none",)}
+        own = {"lr": 0.01, "lr_rules": ("none",), "batch_size": 4}  # many small steps
     elif name in ("diloco", "noloco"):  # ten steps alone take a lower rate
         own = {"lr": 0.05, "lr_rules": ("none",), "epochs": 12}
     (run,) = Experiment(algorithm=name, **{**SETTINGS, **own}).runs()

@@ -25,7 +25,14 @@ from ranks import run_ranks
 
 METHODS = ("ad-psgd", "parameter-server")
 SMALL = Experiment(
-    graphs=("ring",), workers=4, seeds=1, epochs=2, algorithm="ad-psgd", centralized=False, engine="processes"
+    graphs=("ring",),
+    workers=4,
+    seeds=1,
+    epochs=2,
+    batch_size=16,
+    algorithm="ad-psgd",
+    centralized=False,
+    engine="processes",
 )
 
 
@@ -86,7 +93,7 @@ def test_processes_train_and_everything_is_kept(algorithm: str, tmp_path: Path) 
 def test_the_work_is_shared_and_a_slow_worker_does_less(
     algorithm: str, tmp_path: Path, picked: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only = one(algorithm, compute_s=0.003, slow="2=50", epochs=2)
+    only = one(algorithm, compute_s=0.01, slow="2=20", epochs=2)
     whose: list[torch.Tensor] = []
     epoch = Worker.train_epoch
 
@@ -111,7 +118,7 @@ def test_the_work_is_shared_and_a_slow_worker_does_less(
 
 def test_one_swap_follows_each_gradient_as_in_virtual_time(tmp_path: Path) -> None:
     """Of several that fall due while one is under way the real ones become one, so there may be fewer."""
-    only = one("ad-psgd", compute_s=0.02, batch_size=16, epochs=1)
+    only = one("ad-psgd", compute_s=0.02, epochs=1)
 
     def rank(group: ProcessGroup) -> float:
         engine = make_engine(only, group)
@@ -141,7 +148,7 @@ def test_a_run_that_was_stopped_goes_on(
     algorithm: str, tmp_path: Path, picked: list[tuple[int, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gossamer.bench.checkpoint.Checkpoints.is_due", lambda self: True)
-    only = one(algorithm, epochs=4, workers=2, batch_size=16)
+    only = one(algorithm, epochs=4, workers=2)
     resumed = tmp_path / "resumed"
     resumed.mkdir()
 
@@ -198,7 +205,7 @@ def test_a_server_has_its_own_state_back(tmp_path: Path, monkeypatch: pytest.Mon
 def test_workers_that_wait_for_each_other_keep_the_pace_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: dict[int, list[float]] = {0: [], 1: [], 2: []}
     monkeypatch.setattr(Pace, "rest", lambda self: slept[self._worker].append(self.left_s()))
-    only = one("d-psgd", workers=3, compute_s=1000.0, slow="1=3", epochs=1, batch_size=16)
+    only = one("d-psgd", workers=3, compute_s=1000.0, slow="1=3", epochs=1)
     outcomes(only, tmp_path)
     assert {worker: len(times) for worker, times in slept.items()} == dict.fromkeys(range(3), only.num_steps)
     for worker, mean_s in ((0, 1000), (1, 3000), (2, 1000)):

@@ -35,7 +35,7 @@ from worlds import as_torchrun, group_lives, under
 
 TINY = Experiment(graphs=("ring", "ada"), workers=32, seeds=1, epochs=3)
 """Many workers: few steps an epoch."""
-ON_PROCESSES = dataclasses.replace(TINY, workers=4, epochs=1, engine="processes")
+ON_PROCESSES = dataclasses.replace(TINY, workers=4, epochs=1, batch_size=16, engine="processes")
 
 
 @pytest.fixture(scope="module")
@@ -234,12 +234,12 @@ def _bench_on_processes(*arguments: str) -> tuple[int, str, str]:
 
 def test_torchrun(tmp_path: Path) -> None:
     """Everybody trains, and the first tells."""
-    settings = ("--graphs", "ring", "--seeds", "1", "--epochs", "1", "--json", "--out", str(tmp_path / "torchrun"))
+    settings = ("--graphs", "ring", "--seeds", "1", "--epochs", "1", "--batch-size", "16", "--json")
     (code, said, wrong), (other_code, other_said, _) = under(
-        as_torchrun(2), partial(_bench_on_processes, *settings)
+        as_torchrun(2), partial(_bench_on_processes, *settings, "--out", str(tmp_path / "torchrun"))
     ).values()
     assert (code, other_code, other_said) == (0, 0, ""), wrong
-    stacked = run(Experiment(graphs=("ring",), workers=2, seeds=1, epochs=1), tmp_path / "stacked")
+    stacked = run(Experiment(graphs=("ring",), workers=2, seeds=1, epochs=1, batch_size=16), tmp_path / "stacked")
     for row, expected in zip(json.loads(said)["rows"], stacked.summary, strict=True):
         assert row["accuracy"] == expected["accuracy"]
         assert row["consensus_distance"] == pytest.approx(expected["consensus_distance"], rel=1e-7, abs=1e-15)
@@ -320,7 +320,7 @@ def test_processes_go_on_from_their_checkpoints(tmp_path: Path) -> None:
 
 def test_several_runs_with_groups_on_the_same_processes(tmp_path: Path) -> None:
     """Base-3 averages in groups of three, each a process group of its own, in every run anew."""
-    experiment = Experiment(graphs=("base-3",), workers=6, seeds=2, epochs=1, centralized=False)
+    experiment = Experiment(graphs=("base-3",), workers=6, seeds=2, epochs=1, batch_size=16, centralized=False)
     stacked = rows(run(experiment, tmp_path))
     processes = rows(run(dataclasses.replace(experiment, engine="processes"), tmp_path))
     for folder, expected in stacked.items():

@@ -13,7 +13,15 @@ from gossamer.bench.outcome import Outcome
 from gossamer.bench.train import make_engine, train
 
 SMALL = Experiment(
-    graphs=("ring",), workers=4, seeds=1, epochs=2, algorithm="ad-psgd", centralized=False, compute_s=1.0, latency_s=0
+    graphs=("ring",),
+    workers=4,
+    seeds=1,
+    epochs=2,
+    batch_size=16,
+    algorithm="ad-psgd",
+    centralized=False,
+    compute_s=1.0,
+    latency_s=0,
 )
 
 
@@ -23,7 +31,7 @@ def outcome(run: Run) -> Outcome:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory):
-    experiment = replace(SMALL, workers=8, epochs=8, seeds=2, centralized=True, slow="3=10", compute_s=0.01)
+    experiment = replace(SMALL, workers=8, epochs=8, centralized=True, slow="3=10", compute_s=0.01)
     return run(experiment, tmp_path_factory.mktemp("results"))
 
 
