@@ -20,7 +20,7 @@ from gossamer.tasks import TASKS, Dataset
 from gossamer.topologies import names
 from worlds import group_lives
 
-TINY = ("--graphs", "ring", "--workers", "4", "--seeds", "1", "--epochs", "1")
+TINY = ("--graphs", "ring", "--workers", "32", "--seeds", "1", "--epochs", "1")
 
 
 @dataclass
@@ -213,10 +213,10 @@ def test_options_reach_the_runs(gossamer: Gossamer, tmp_path: Path) -> None:
 
 def test_the_table_names_sizes_and_rules_where_they_differ(gossamer: Gossamer, tmp_path: Path) -> None:
     tiny = ("--graphs", "ring", "--seeds", "1", "--epochs", "1", "--out", str(tmp_path))
-    several = gossamer("bench", *tiny, "--workers", "16,32", "--lr-rule", "sqrt,none").stdout
-    assert "16 and 32 workers" in several
+    several = gossamer("bench", *tiny, "--workers", "32,64", "--lr-rule", "sqrt,none").stdout
+    assert "32 and 64 workers" in several
     for rule in ("sqrt", "none"):
-        for size in ("16", "32"):
+        for size in ("32", "64"):
             assert any(line.split()[:3] == ["ring", size, rule] for line in several.splitlines())
     one = gossamer("bench", *tiny, "--workers", "32").stdout
     assert "workers" not in one.splitlines()[2]
@@ -262,7 +262,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_nobody_behind(how: tuple[str, ...], t
 
 def test_results_of_several_experiments_in_one_report(gossamer: Gossamer, tmp_path: Path) -> None:
     pytest.importorskip("gossamer.bench.joined")
-    for workers in ("16", "32"):
+    for workers in ("32", "64"):
         gossamer(
             "bench", "--graphs", "ring", "--workers", workers, "--seeds", "1", "--epochs", "1", "--out", str(tmp_path)
         )

@@ -142,13 +142,13 @@ def test_a_rank_that_is_only_late_is_not_blamed() -> None:
     """Rank 2 dies while rank 1 is still computing: rank 0 must wait until it knows which of the two is lost."""
 
     def rank(group: ProcessGroup) -> int | None:
-        transport = Transport(group, timeout_s=7)
+        transport = Transport(group, timeout_s=4)
         transport.start_mean(torch.zeros(10)).wait()
         if group.rank() == 2:
             group.abort()
             return None
         if group.rank() == 1:
-            time.sleep(4)
+            time.sleep(2)
         with pytest.raises(NeighborLost) as caught:
             transport.start_mean(torch.zeros(10)).wait()
         return caught.value.rank
