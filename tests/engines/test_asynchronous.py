@@ -419,19 +419,19 @@ trainings = []
 
 def rank(group):
     model = network()
-    training = decentralize(model, sgd(model), group=group, algorithm=sys.argv[1])
-    if group.rank() or sys.argv[1] == "ad-psgd":
+    training = decentralize(model, sgd(model), group=group, algorithm=algorithm)
+    if group.rank() or algorithm == "ad-psgd":
         take_steps(training, range(3))
     trainings.append(training)
 
-run_ranks(2, rank)
+for algorithm in sys.argv[1:]:
+    run_ranks(2, rank)
 print("ended")
 """
-    for algorithm in algorithms.ASYNCHRONOUS:
-        done = subprocess.run(
-            [sys.executable, "-c", script, algorithm],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", ""), algorithm
+    done = subprocess.run(
+        [sys.executable, "-c", script, *algorithms.ASYNCHRONOUS],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
