@@ -24,6 +24,7 @@ SMALL: dict[str, Callable[[], nn.Module]] = {
     "vgg16": partial(vgg, ((8,), (8,), (16, 16))),
     "resnet50": partial(ResNetForImageNet, stages=(1, 1, 2), width=8),
     "lstm": partial(LstmLanguageModel, vocabulary=50, width=24),
+    "lstm-sgd": partial(LstmLanguageModel, vocabulary=50, width=24),
     "chargpt": partial(CharGPT, width=16, layers=2),
     "translation": partial(Translator, vocabulary=30, length=6, width=16, layers=2),
 }
@@ -33,7 +34,7 @@ def batch(name: str) -> tuple[Tensor, Tensor]:
     """Inputs and targets `[N, B, ...]` for the small models."""
     generator = torch.Generator().manual_seed(1)
     draw = partial(torch.randint, generator=generator)
-    if name == "lstm":
+    if name in ("lstm", "lstm-sgd"):
         return draw(50, (N, B, 5)), draw(50, (N, B, 5))
     if name == "chargpt":
         return draw(128, (N, B, 9)), draw(128, (N, B, 9))

@@ -21,6 +21,7 @@ from gossamer.tasks.translation import PAD, Translator
         ("vgg16", 14_724_042),
         ("resnet50", 25_557_032),
         ("lstm", 7_330_478),
+        ("lstm-sgd", 7_330_478),
         ("chargpt", 834_304),
         ("translation", 8_075_072),
     ],

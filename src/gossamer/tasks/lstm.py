@@ -82,7 +82,8 @@ LSTM = Task(
 LSTM_SGD = replace(
     LSTM,
     name="lstm-sgd",
-    summary="the same with SGD, where what a graph costs is not hidden by what an Adam of one's own costs",
+    summary="the LSTM of `lstm`, trained with SGD, under which it shows what a graph costs",
+    load=partial(wikitext.load, task="lstm-sgd"),
     optimizer=sgd,
     lr=12.0,  # gradients of a mean over many words are small; the best of 1, 4 and 12 for two epochs
     lr_batch=768,
