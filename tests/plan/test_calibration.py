@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch.distributed import ProcessGroup
 
 from gossamer.clock import Link, slow_workers
 from gossamer.plan import Profile, calibrate, plan
+from gossamer.plan._calibrate import _typical
 from gossamer.plan._measure_all_reduce import AllReduceTimes, measure_all_reduce
 from ranks import run_ranks
 
@@ -127,3 +129,16 @@ def test_what_cannot_be_measured_is_refused(given: dict[str, object], says: str)
 def test_a_model_without_parameters_is_refused() -> None:
     with pytest.raises(ValueError, match="no parameters to train"):
         calibrate(nn.ReLU(), loss, BATCH, link=Link())
+
+
+def test_who_queues_for_a_core_is_slower_but_not_late() -> None:
+    """Two workers take a core in turn: one second of work, and in every other step one more of waiting."""
+    waits = np.array([[0.0, 1.0] * 10, [1.0, 0.0] * 10])
+    columns = {"forward": 0.25 + waits, "update": 0.1, "mix": 0.1, "queued": waits, "ready": 0.75, "end": 0.75}
+    everybody = np.stack([np.broadcast_to(column, waits.shape) for column in columns.values()], axis=-1)
+    work, computation = _typical(everybody, (8,))
+    assert work.computation_s == pytest.approx(1.5)
+    assert computation.measured == (1.0,) * 100
+    late, its_computation = _typical(everybody * [1, 1, 1, 0, 1, 1], (8,))
+    assert late.computation_s == pytest.approx(1.5)
+    assert (min(its_computation.measured), max(its_computation.measured)) == pytest.approx((2 / 3, 4 / 3), abs=1e-4)

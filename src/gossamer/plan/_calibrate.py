@@ -76,8 +76,8 @@ def calibrate(
     if group is not None:
         group.barrier().wait()
     found = measure_work(model, loss, batch, optimizer or AdamW, steps=steps, bucket_bytes=bucket_bytes)
-    table = np.column_stack([found.forward_s, found.update_s, found.mix_s, found.ready_s])
-    everybody = table[None] if group is None else gathered(group, table)  # [ranks, steps, 3 + buckets + 1]
+    table = np.column_stack([found.forward_s, found.update_s, found.mix_s, found.queued_s, found.ready_s])
+    everybody = table[None] if group is None else gathered(group, table)  # [ranks, steps, 4 + buckets + 1]
     device = next(model.parameters()).device
     links = Links(inside=None, between=None, pairs=()) if group is None else measure_links(group, local_size, device)
     between = link or links.between or links.inside
@@ -108,10 +108,15 @@ def calibrate(
 
 
 def _typical(everybody: Floats, bucket_bytes: tuple[int, ...]) -> tuple[Work, Computation]:
-    """What a usual worker takes, by how much its times vary, and who is slow."""
-    forward_s, update_s, mix_s = (everybody[..., column] for column in range(3))
-    ready_s = everybody[..., 3:]
+    """What a usual worker takes, by how much its times vary, and who is slow.
+
+    Where workers share cores they queue for these, and who waits in one step has others wait in another: that makes
+    all of them slower, but nobody late. So queueing counts by its mean.
+    """
+    forward_s, update_s, mix_s, queued_s = (everybody[..., column] for column in range(4))
+    ready_s = everybody[..., 4:]
     computation_s = forward_s + ready_s[..., -1]  # [ranks, steps]
+    computation_s += queued_s.mean(axis=1, keepdims=True) - queued_s
     own = np.median(computation_s, axis=1)  # of a worker: that it was held up once does not make it slow
     usual = float(np.median(own))
     slow = {rank: time / usual for rank, time in enumerate(own.tolist()) if time > _SLOW * usual}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ Floats = NDArray[np.float64]
 Loss = Callable[["nn.Module", Any], "Tensor"]
 """A model and a batch → the loss."""
 _WARM_UP = 5
+_SCHEDULED = Path("/proc/thread-self/schedstat")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class Measured:
     """The optimizer's step, `[steps]`."""
     mix_s: Floats
     """An average of the model with another, `[steps]`."""
+    queued_s: Floats
+    """Of forward and backward: for a core that others had, `[steps]`; 0 where the system does not tell."""
 
 
 def measure_work(
@@ -60,14 +64,16 @@ def measure_work(
     clock = _Clock(trained[0].device)
     buckets = _Buckets(trained, bucket_bytes, clock)
     others = [parameter.detach().clone() for parameter in trained]
-    forward, ready, update, mix = [], [], [], []
+    forward, ready, update, mix, queued = [], [], [], [], []
     for step in range(_WARM_UP + steps):
         stepping.zero_grad()
         marks = buckets.begin()
         begun = clock.now()
+        queued_before_s = _queued_s()
         value = loss(model, batch)
         middle = clock.now()
         value.backward()  # type: ignore[no-untyped-call]
+        queued_after_s = _queued_s()
         end = clock.now()
         stepping.step()
         stepped = clock.now()
@@ -80,6 +86,7 @@ def measure_work(
             ready.append([clock.between(middle, end if mark is None else mark) for mark in (*marks, end)])
             update.append(clock.between(end, stepped))
             mix.append(clock.between(stepped, mixed))
+            queued.append(queued_after_s - queued_before_s)
     buckets.close()
     return Measured(
         bucket_bytes=tuple(buckets.sizes),
@@ -87,7 +94,17 @@ def measure_work(
         ready_s=np.array(ready),
         update_s=np.array(update),
         mix_s=np.array(mix),
+        queued_s=np.array(queued),
     )
+
+
+def _queued_s() -> float:
+    """What this thread has waited for a core so far, while it could have run. Linux counts it."""
+    try:
+        _, waited_ns, _ = map(int, _SCHEDULED.read_text().split())
+    except OSError:
+        return 0.0
+    return 1e-9 * waited_ns
 
 
 class _Buckets:
