@@ -21,7 +21,7 @@ def test_a_round_begins_with_a_profile_of_its_workers() -> None:
 
 
 def test_errors_are_those_of_medians() -> None:
-    row = {"source": "run", "case": "4 workers", "name": "gossamer", "topology": "ring"}
+    row = {"case": "4 workers", "name": "gossamer", "topology": "ring"}
     rows = [row | {"measured_ms": m, "predicted_ms": p} for m, p in ((10.0, 11.0), (20.0, 24.0), (90.0, 30.0))]
     (said,) = summaries(rows)
     assert (said["method"], said["measured_ms"], said["predicted_ms"]) == ("ring", 20.0, 24.0)
