@@ -51,7 +51,7 @@ Row = dict[str, Any]
 QUICK = Case(workers=2, model="tiny")
 _WIDTH = 140
 """Of tables that go into a file."""
-_NUMBERS = ("workers", "round")
+_NUMBERS = ("workers", "round", "iterations")
 _NEW_COLUMNS = {"device": "cpu"}
 """What rows from before there was such a column have in it."""
 _PACKAGES = ("gossamer", "torch", "decent-dp", "torchft-nightly")
@@ -120,7 +120,7 @@ def _measure(cases: list[Case], names: str, out: Path, rounds: int, iterations: 
             fresh = []
             turns = iterations or MODELS[case.model].iterations
             for row in rows_of(case, contenders, rounds=rounds, iterations=turns):
-                fresh.append(row)
+                fresh.append(row | {"iterations": turns})
                 progress.advance(task)
             rows = [row for row in rows if Case.of(row) != case] + fresh
             write_text(out / "rows.csv", _as_csv(rows))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import iteration_time
-from side_by_side.cases import Case
+from side_by_side.cases import MODELS, Case
 from side_by_side.contenders import chosen
 from side_by_side.jitter import jitter_s
 from side_by_side.summary import bars, summarize
@@ -82,6 +82,7 @@ def row(case: Case, contender: str, number: int, iteration_ms: float) -> dict[st
         **vars(case),
         **vars(found),
         "round": number,
+        "iterations": MODELS[case.model].iterations,
         "iteration_ms": iteration_ms,
         **details,
     }

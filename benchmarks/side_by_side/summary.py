@@ -134,7 +134,7 @@ def _least_ms(case: Case, topology: str, number: int, floor: Row) -> float:
     schedule, model = case.schedule(topology), MODELS[case.model]
     if case.links:
         return least_ms(LINKS[case.links], schedule, model.num_bytes, floor["iteration_ms"])
-    timed = range(WARM_UP, WARM_UP + model.iterations)
+    timed = range(WARM_UP, WARM_UP + floor["iterations"])
     sleeps_ms = [
         [1e3 * slept for slept in jitter_s(case.jitter_ms, number, rank, timed.stop)] for rank in range(case.workers)
     ]
