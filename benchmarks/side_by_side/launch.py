@@ -78,6 +78,8 @@ class _Process:
             "GLOO_SOCKET_IFNAME": self.host.interface,
             "OMP_NUM_THREADS": "1",
         }
+        if self.assignment.case.device == "cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ""  # peers take a GPU that they see
         self._errors = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             [*self.host.prefix, sys.executable, "-m", "side_by_side.measure", self.assignment.as_json()],
