@@ -160,6 +160,7 @@ def test_help_names_algorithms_and_where_the_other_names_are(gossamer: Gossamer)
             "leave --task and --data out",
         ),
         (("bench", "--recipe", "straggler", "--miniature"), "'straggler' compares times and has no miniature"),
+        (("bench", "--recipe", "straggler", "--jobs", "2"), "--jobs 2: the recipe 'straggler' compares times"),
         (("bench", "--recipe", "ada-96", "--task", "lstn"), "did you mean 'lstm-sgd'"),
         (("bench", "--recipe", "ada-1008", "--miniature", "--epochs", "0"), "epochs=0"),
         (("bench", "--recipe", "ada-96", "--miniature", "--seeds", "0"), "seeds=0"),

@@ -192,6 +192,8 @@ def bench(
     if recipe is not None and _is_time_table(recipe):
         if miniature:
             raise ValueError(f"the recipe {recipe!r} compares times and has no miniature: leave --miniature out")
+        if jobs != 1:
+            raise ValueError(f"--jobs {jobs}: the recipe {recipe!r} compares times, and trainings disturb each other")
         _tell_times(recipe, chosen, out, as_json)
         return
     experiments = _plain(chosen) if recipe is None else _from_recipe(recipe, chosen, miniature)
