@@ -45,6 +45,29 @@ def test_without_overlap_the_exchange_comes_on_top(path: str) -> None:
     assert rows[0]["virtual_s"] == pytest.approx(only.steps_per_epoch * (0.063 + 1.75 * model_s), rel=1e-4)
 
 
+def test_means_of_gradients_hide_behind_backward_and_those_of_models_do_not(path: str) -> None:
+    """A method that takes both: as all-reduce while it averages gradients, one step of models more than that."""
+    all_reduce, listening = experiment(path, algorithm="listening-ada", graphs=("complete",)).runs()
+    seconds, per_step = {}, all_reduce.steps_per_epoch
+    for each in (all_reduce, listening):
+        engine = make_engine(each)
+        clock = make_clock(each, engine)
+        average = 1.75 * sum(flat[0].nbytes for flat in engine.flats())
+        engine.bytes_of_gradients[:] = average * per_step
+        engine.mixer.bytes_averaged[:] = engine.mixer.bytes_sent[:] = average * per_step
+        clock.go_to(1)
+        seconds[each.algorithm] = clock.now_s
+        if each is listening:
+            engine.mixer.bytes_averaged += average
+            engine.mixer.bytes_sent += average
+            clock.go_to(2)
+            alone_s = (per_step - 1) * 0.063
+            assert clock.now_s - seconds[each.algorithm] == pytest.approx(
+                alone_s + 0.063 + 1.75 * 252e6 / 3.125e9, rel=1e-4
+            )
+    assert seconds["listening-ada"] == pytest.approx(seconds["all-reduce"], rel=1e-9)
+
+
 def test_the_report_tells_seconds_on_the_described_cluster(path: str, tmp_path: Path) -> None:
     results = run(experiment(path, graphs=("alternating-exponential-ring",)), tmp_path / "results")
     reduced, ring = results.summary

@@ -85,10 +85,10 @@ def test_averages_at_will_are_paid_for_as_all_reduces() -> None:
             last[each.algorithm], steps = outcome(each).epochs[-1], each.num_steps
     all_reduce, dense, pausing = last.values()
     assert dense["virtual_s"] == pytest.approx(all_reduce["virtual_s"])
-    averages = steps * pausing["bytes_sent"] / dense["bytes_sent"]
+    averages = steps * pausing["bytes_sent"] / all_reduce["bytes_sent"]
     assert averages < 0.9 * steps
     exchange_s = all_reduce["virtual_s"] / steps - 0.01
-    assert pausing["virtual_s"] == pytest.approx(steps * 0.01 + averages * exchange_s)
+    assert pausing["virtual_s"] == pytest.approx(steps * 0.01 + averages * exchange_s, rel=1e-3)
 
 
 def test_measuring_more_often_changes_nothing() -> None:

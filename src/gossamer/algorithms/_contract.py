@@ -109,6 +109,11 @@ class Algorithm(ABC):
         return False
 
     @property
+    def takes_gradients(self) -> bool:
+        """Whether it looks at gradients, or changes them, before the optimizer has them."""
+        return False
+
+    @property
     def is_elementwise(self) -> bool:
         """Whether parts of a model may be treated one by one: not where a norm, or the largest values, of the whole
         count."""

@@ -57,6 +57,10 @@ class Adaptive(Algorithm):
     def mixes_every(self) -> int:
         return self.every
 
+    @property
+    def takes_gradients(self) -> bool:
+        return True
+
     def before_step(self, replica: Replica, mix: Mix) -> None:
         grads, state, step = replica.grads, replica.state, replica.step + 1
         if not state:

@@ -22,6 +22,10 @@ class AllReduce(Algorithm):
     def ignores_graph(self) -> bool:
         return True
 
+    @property
+    def takes_gradients(self) -> bool:
+        return True
+
     def before_step(self, replica: Replica, mix: Mix) -> None:
         replica.grads.copy_(mix.mean(replica.grads))
 

@@ -24,6 +24,10 @@ class GradientTracking(Algorithm):
     GradientTracking()
     """
 
+    @property
+    def takes_gradients(self) -> bool:
+        return True
+
     def before_step(self, replica: Replica, mix: Mix) -> None:
         gradient = replica.grads.clone()
         if replica.state:

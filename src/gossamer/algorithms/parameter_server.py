@@ -34,6 +34,10 @@ class ParameterServer(Algorithm):
         return True
 
     @property
+    def takes_gradients(self) -> bool:
+        return True
+
+    @property
     def steps_together(self) -> bool:
         return True
 

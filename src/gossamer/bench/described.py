@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from gossamer.clock import Cluster
+from gossamer.clock import Cluster, Rounds
 from gossamer.plan import AllReduce, Decentralized, Profile
 from gossamer.topologies import Schedule
 
@@ -58,3 +58,22 @@ class PlannedRounds:
         assert volume == 1.0
         assert not of_all
         self._recurrence.advance(self._times.of_all() / self._mean_s)
+
+    def advance_with_gradients(self) -> None:
+        self.advance()
+
+
+class RoundsBehindBackward(Rounds):
+    """Means over everybody, of models after the step, of gradients behind backward: for methods that take both."""
+
+    def __init__(self, text: str, workers: int, seed: int) -> None:
+        profile, cluster = profile_for(text, workers), cluster_of(text, workers, seed)
+        super().__init__(cluster, None, profile.work.model_bytes)
+        self._mean_s = cluster.computation.mean_s
+        self._of_gradients = AllReduce(profile.work, cluster, slowed=profile.collective)
+
+    def advance_with_gradients(self) -> None:
+        self._of_gradients.ready_s = self.ready_s
+        self._of_gradients.advance(self._times.of_all() / self._mean_s)
+        self.ready_s = self._of_gradients.ready_s
+        self.num_steps += 1

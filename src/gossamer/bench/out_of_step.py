@@ -155,6 +155,10 @@ class Worker(OneReplica):
     def bytes_averaged(self) -> NDArray[np.float64]:
         return self.training.bytes_averaged
 
+    @property
+    def bytes_of_gradients(self) -> NDArray[np.float64]:
+        return self.training.bytes_of_gradients
+
     def set_lr(self, lr: float) -> None:
         self.training.set_lr(lr)
 

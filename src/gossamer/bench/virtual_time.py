@@ -10,7 +10,7 @@ from gossamer.clock import Event, Rounds, asynchronous
 from gossamer.engines import Engine, Ticket, VirtualEngine
 from gossamer.topologies import all_reduce_models
 
-from .described import PlannedRounds, profile_for
+from .described import PlannedRounds, RoundsBehindBackward, profile_for
 from .experiment import CENTRALIZED, Run
 from .feed import Feed
 from .outcome import Row
@@ -29,8 +29,8 @@ def exchanged_bytes(run: Run, trained: float) -> float:
 class RoundsOfRun:
     """The clock of a synchronous run, epoch by epoch, by what its method has really sent.
 
-    A method that averages whole models over all replicas, now and then and not by a fixed number of steps, pays for
-    these as for an all-reduce, at steps that are spread evenly over the epoch.
+    A method that averages over all replicas now and then, and not by a fixed number of steps, pays for these as for an
+    all-reduce, of gradients or of whole models, at steps that are spread evenly over the epoch.
     """
 
     def __init__(self, run: Run, rounds: Rounds | PlannedRounds, engine: Engine, *, size: float) -> None:
@@ -41,7 +41,7 @@ class RoundsOfRun:
         algorithm = algorithms.build(run.algorithm)
         self._ignores_graph = algorithm.ignores_graph
         self._averages_at_will = algorithm.mixes_every == 1 and not algorithm.steps_together
-        self._seen = {"bytes_sent": 0.0, "bytes_averaged": 0.0}
+        self._seen = {"bytes_sent": 0.0, "bytes_averaged": 0.0, "bytes_of_gradients": 0.0}
 
     @property
     def now_s(self) -> float:
@@ -51,21 +51,36 @@ class RoundsOfRun:
         """To the end of so many epochs, which the engine has just reached."""
         first, steps = self._rounds.num_steps, epoch * self._run.steps_per_epoch - self._rounds.num_steps
         sent, averaged = self._since_last("bytes_sent"), self._since_last("bytes_averaged")
+        of_gradients = self._since_last("bytes_of_gradients")
         dense = min(round(averaged / self._all_reduce_bytes), steps) if self._averages_at_will else 0
-        is_dense = [(step + 1) * dense // steps > step * dense // steps for step in range(steps)]
+        with_gradients = min(round(of_gradients / self._all_reduce_bytes), dense)
+        is_dense = _spread(dense, steps)
+        takes_gradients = iter(_spread(with_gradients, dense))
         plain = sum(self._rounds.bytes_of(first + step) for step in range(steps) if not is_dense[step])
         sparse = sent - (averaged if dense else 0.0)
         volume = round(sparse / plain, 6) if plain else 1.0  # sums are not exact, the clock is
         if self._averages_at_will and self._ignores_graph:
             volume = 0.0  # between averages nothing is sent
         for of_all in is_dense:
-            self._rounds.advance(1.0 if of_all else volume, of_all=of_all)
+            if of_all and next(takes_gradients):
+                self._rounds.advance_with_gradients()
+            else:
+                self._rounds.advance(1.0 if of_all else volume, of_all=of_all)
 
     def _since_last(self, name: str) -> float:
         """What all workers have sent since, as bytes of the clock's model."""
         now = self._engine.gather(torch.from_numpy(getattr(self._engine, name))).sum().item()
         before, self._seen[name] = self._seen[name], now
         return self._scale * (now - before)
+
+
+def _spread(some: int, steps: int) -> list[bool]:
+    """As many as `some` of the steps, as evenly as can be.
+
+    >>> _spread(2, 5)
+    [False, False, True, False, True]
+    """
+    return [(step + 1) * some // steps > step * some // steps for step in range(steps)]
 
 
 class EventsOfRun:
@@ -94,6 +109,8 @@ def make_clock(run: Run, engine: Engine) -> RoundsOfRun | EventsOfRun:
     schedule = None if algorithm.ignores_graph else run.schedule()
     if run.profile and (run.algorithm == CENTRALIZED or algorithm.overlaps):
         return RoundsOfRun(run, PlannedRounds(run.profile, run.workers, run.seed, schedule), engine, size=size)
+    if run.profile and algorithm.takes_gradients and algorithm.ignores_graph:
+        return RoundsOfRun(run, RoundsBehindBackward(run.profile, run.workers, run.seed), engine, size=size)
     rounds = Rounds(run.cluster(), schedule, size, every=algorithm.mixes_every, overlaps=algorithm.overlaps)
     return RoundsOfRun(run, rounds, engine, size=size)
 

@@ -42,6 +42,11 @@ class Engine(Protocol):
         """The part of it that went into means over all replicas, `[L]`."""
         ...
 
+    @property
+    def bytes_of_gradients(self) -> NDArray[np.float64]:
+        """The part of that which went before the optimizer's step, where it can hide behind backward, `[L]`."""
+        ...
+
     tensor_names: tuple[str, ...]
     """Names of the trained parameters, in the order of the replicas' spans."""
     replicas: list[FlatReplica]

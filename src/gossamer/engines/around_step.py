@@ -92,6 +92,7 @@ class AroundStep:
         self.tensor_names = tuple(name for replica in replicas for name in replica.names)
         self.buffers = buffers
         self.mixer = mixer
+        self.bytes_of_gradients = np.zeros_like(mixer.bytes_averaged)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -123,18 +124,20 @@ class AroundStep:
                 "optimizer.step(closure) makes its gradients inside the step, where no method can reach them: "
                 "call backward() first, then step() without a closure"
             )
-        if self.algorithm.steps_together and getattr(self.optimizer, "found_inf", None) is not None:
+        if self.algorithm.takes_gradients and getattr(self.optimizer, "found_inf", None) is not None:
             raise ValueError(
-                "a GradScaler leaves it to a fused optimizer to unscale and to skip, after the gradients of all "
-                "replicas were averaged: make the optimizer with fused=False"
+                f"a GradScaler leaves it to a fused optimizer to unscale and to skip, after {self.algorithm!r} has had "
+                "the gradients: make the optimizer with fused=False"
             )
         self._check_parameters()
         mix = self.mixer.at(self.schedule, self.num_steps)
         if len(self.replicas) > 1 and self.algorithm.overlaps and self._is_last_hook:
             self._step_one_by_one(mix)
             return
+        averaged = self.bytes_averaged.copy()
         for replica in self.replicas:
             self.algorithm.before_step(replica, mix)
+        self.bytes_of_gradients += self.bytes_averaged - averaged
 
     def _after(self, *_: Any) -> None:
         if sys._getframe(1) is self._outermost:
@@ -224,6 +227,7 @@ class AroundStep:
             "num_steps": self.num_steps,
             "bytes_sent": self.bytes_sent.tolist(),
             "bytes_averaged": self.bytes_averaged.tolist(),
+            "bytes_of_gradients": self.bytes_of_gradients.tolist(),
             "replicas": [replica.state_dict() for replica in self.replicas],
             "buffers": dict(self.buffers()),
             "optimizer": self.optimizer.state_dict(),
@@ -235,6 +239,7 @@ class AroundStep:
         self.num_steps = saved["num_steps"]
         self.mixer.bytes_sent = np.array(saved["bytes_sent"])
         self.mixer.bytes_averaged = np.array(saved["bytes_averaged"])
+        self.bytes_of_gradients = np.array(saved["bytes_of_gradients"])
         for replica, state in zip(self.replicas, saved["replicas"], strict=True):
             replica.load_state_dict(state)
         for name, buffer in self.buffers().items():
