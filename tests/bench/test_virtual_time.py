@@ -76,6 +76,14 @@ def test_without_slow_workers_an_epoch_takes_its_steps() -> None:
         assert [row["virtual_s"] for row in rows] == pytest.approx([only.steps_per_epoch, 2 * only.steps_per_epoch])
 
 
+@pytest.mark.parametrize("algorithm", ["all-reduce", "d-psgd", "listening-ada"])
+def test_one_worker_alone_waits_for_nobody(algorithm: str) -> None:
+    (only,) = Experiment(
+        workers=1, graphs=("complete",), algorithm=algorithm, epochs=1, seeds=1, centralized=False
+    ).runs()
+    assert outcome(only).epochs[-1]["virtual_s"] == pytest.approx(only.steps_per_epoch * only.compute_s)
+
+
 def test_averages_at_will_are_paid_for_as_all_reduces() -> None:
     """Who averages at every step takes what all-reduce takes; who pauses is alone then, and nobody waits for him."""
     settings = {"latency_s": 0.01, "compute_s": 0.01, "workers": 8, "epochs": 2, "seeds": 1}

@@ -40,7 +40,7 @@ class RoundsOfRun:
         self._all_reduce_bytes = run.workers * all_reduce_models(run.workers) * size
         algorithm = algorithms.build(run.algorithm)
         self._ignores_graph = algorithm.ignores_graph
-        self._averages_at_will = algorithm.mixes_every == 1 and not algorithm.steps_together
+        self._averages_at_will = run.workers > 1 and algorithm.mixes_every == 1 and not algorithm.steps_together
         self._seen = {"bytes_sent": 0.0, "bytes_averaged": 0.0, "bytes_of_gradients": 0.0}
 
     @property
@@ -53,7 +53,7 @@ class RoundsOfRun:
         sent, averaged = self._since_last("bytes_sent"), self._since_last("bytes_averaged")
         of_gradients = self._since_last("bytes_of_gradients")
         dense = min(round(averaged / self._all_reduce_bytes), steps) if self._averages_at_will else 0
-        with_gradients = min(round(of_gradients / self._all_reduce_bytes), dense)
+        with_gradients = min(round(of_gradients / self._all_reduce_bytes), dense) if self._averages_at_will else 0
         is_dense = _spread(dense, steps)
         takes_gradients = iter(_spread(with_gradients, dense))
         plain = sum(self._rounds.bytes_of(first + step) for step in range(steps) if not is_dense[step])
