@@ -11,14 +11,14 @@ from ._contract import Algorithm, Mix, Replica
 
 _STEP, _PEAK = "step", "peak"
 """The squared length of a step beside the weights, smoothed, and its largest; while gradients are averaged."""
-_PAUSE, _LEFT, _IN_VAIN = "pause", "left", "in_vain"
-"""Steps alone between two averages of models, those still to come, and the averages in a row that allowed none."""
+_PAUSE, _LEFT, _HEARD = "pause", "left", "heard"
+"""Steps alone between two averages of models, those still to come, and the averages of a trial that were heard."""
 _MEMORY = 0.9
 """Of the last steps, in what is heard of this one: batches differ."""
 _SETTLED = 0.5
 """Of the largest: below it the training has begun to settle."""
-_TRIES = 8
-"""Averages of models in a row that allow no pause: then gradients are averaged again."""
+_TRIAL = 8
+"""Averages of models in a row before the first pause: momentum needs some steps to part the replicas by all it can."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class ListeningAda(Algorithm):
     .. math:: s = \tfrac1n \sum_i \frac{\lVert \gamma g_i \rVert^2}{\lVert x_i \rVert^2}.
 
     When that, smoothed, has fallen to half of its peak it tries models: while a learning rate warms up, small steps are
-    no sign of rest. After eight averages of models in a row that allow no pause it averages the optimizer's moments too
-    and takes gradients again, until s has fallen to half once more.
+    no sign of rest. A trial is eight averages of models in a row. If the variance then allows no pause it averages the
+    optimizer's moments too and takes gradients again, until s has fallen to half once more.
 
     All replicas hear the same, and for nothing: s is one number more in an all-reduce that is due anyway, and so is the
     mean of the squared norms, of which the variance is what is left beside the squared norm of the mean.
@@ -108,12 +108,16 @@ class ListeningAda(Algorithm):
         params.copy_(mix.mean(params))
         variance = _relative(*torch.stack([of_each, _squared(params)]).view(2, -1)[:, 0].tolist())
         pause = self._next(int(state[_PAUSE]), variance)
-        in_vain = 0 if pause else int(state[_IN_VAIN]) + 1
-        state |= {_PAUSE: torch.tensor(pause), _LEFT: torch.tensor(pause), _IN_VAIN: torch.tensor(in_vain)}
-        if in_vain == _TRIES:
-            for moment in replica.moments.values():
-                moment.copy_(mix.mean(moment))
-            replica.state = _with_gradients()
+        if not state[_PAUSE]:
+            state[_HEARD] = state[_HEARD] + 1
+            if state[_HEARD] < _TRIAL:
+                return
+            if not pause:
+                for moment in replica.moments.values():
+                    moment.copy_(mix.mean(moment))
+                replica.state = _with_gradients()
+                return
+        replica.state = _with_models(pause)
 
     def _next(self, pause: int, variance: float) -> int:
         """h after an average that found a variance Ξ."""
@@ -125,8 +129,8 @@ def _with_gradients() -> dict[str, Tensor]:
     return {_STEP: _number(0.0), _PEAK: _number(0.0)}
 
 
-def _with_models() -> dict[str, Tensor]:
-    return {_PAUSE: torch.tensor(0), _LEFT: torch.tensor(0), _IN_VAIN: torch.tensor(0)}
+def _with_models(pause: int = 0) -> dict[str, Tensor]:
+    return {_PAUSE: torch.tensor(pause), _LEFT: torch.tensor(pause), _HEARD: torch.tensor(0)}
 
 
 def _number(value: float) -> Tensor:
