@@ -113,8 +113,12 @@ def test_adpsgd_accuracy_has_all_methods_and_asynchronous_ones_also_with_a_slow_
 
 
 @pytest.mark.usefixtures("tasks_with_data")
-@pytest.mark.parametrize(("name", "alpha"), [("methods", None), ("heterogeneous", 0.1)])
-def test_a_league_has_every_method_once_and_all_reduce_beside_the_first(name: str, alpha: float | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "alpha", "shares"), [("methods", None, [1.0]), ("heterogeneous", 0.1, [1.0, 0.3, 0.1])]
+)
+def test_a_league_has_every_method_and_all_reduce_beside_the_first(
+    name: str, alpha: float | None, shares: list[float]
+) -> None:
     made = RECIPES[name].make()
     assert {e.algorithm for e in made} == set(ALGORITHMS) - {
         "all-reduce",
@@ -122,9 +126,11 @@ def test_a_league_has_every_method_once_and_all_reduce_beside_the_first(name: st
         "d-psgd-overlapped",
         "local-sgd",
     }
-    assert [e.centralized for e in made] == [True] + [False] * (len(made) - 1)
+    assert [e.algorithm for e in made if e.centralized] == ["d-psgd"] * len(shares)
     assert {e.alpha for e in made} == {alpha}
-    rates = {e.algorithm: e.lr for e in made}
+    by_method = {e.algorithm: [other.lr for other in made if other.algorithm == e.algorithm] for e in made}
+    assert all(rates == pytest.approx([rates[0] * share for share in shares]) for rates in by_method.values())
+    rates = {algorithm: rates[0] for algorithm, rates in by_method.items()}
     assert rates["d-psgd"] == rates["choco"] == 0.25 > rates["diloco"] > rates["adaptive"]
 
 
@@ -132,7 +138,9 @@ def test_a_league_has_every_method_once_and_all_reduce_beside_the_first(name: st
 def test_a_miniature_compares_the_same_graphs_on_the_digits(name: str, request: pytest.FixtureRequest) -> None:
     miniature = RECIPES[name].make(miniature=True)
     request.getfixturevalue("tasks_with_data")
-    for small, large in zip(miniature, RECIPES[name].make(), strict=False):  # the first task's, where there are several
+    made = {(each.algorithm, each.slow): each for each in reversed(RECIPES[name].make())}  # of several tasks the first
+    for small in miniature:
+        large = made[small.algorithm, small.slow]
         assert small.task == "digits"
         assert 12 <= min(small.sizes) <= max(small.sizes) <= 16
         assert [label.split(":")[0] for label in labels(small)] == [label.split(":")[0] for label in labels(large)]

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from gossamer.bench import Experiment
 
 _ALPHA = 0.1
+_SHARES = (1.0, 0.3, 0.1)
+"""Of a method's learning rate where data is alike: methods differ in how large a step they bear where it is not."""
 
 
 def heterogeneous(
@@ -21,8 +23,16 @@ def heterogeneous(
     """ResNet20 with group norm on CIFAR-10, 16 workers whose classes follow Dirichlet(0.1): every method.
 
     The setting that gradient tracking, D², quasi-global momentum and global update tracking were made for. Without
-    statistics of batches, which would differ from worker to worker as much as their data.
+    statistics of batches, which would differ from worker to worker as much as their data. Each at three learning rates:
+    at one for all, the order would be that of how large a step a method bears.
     """
     return league(
-        "resnet20-gn", data=data, seeds=seeds, epochs=epochs, device=device, miniature=miniature, alpha=_ALPHA
+        "resnet20-gn",
+        shares=_SHARES,
+        data=data,
+        seeds=seeds,
+        epochs=epochs,
+        device=device,
+        miniature=miniature,
+        alpha=_ALPHA,
     )

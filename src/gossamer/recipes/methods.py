@@ -52,25 +52,34 @@ def methods(
 
 
 def league(
-    task: str, *, data: str | None, seeds: int | None, epochs: int | None, miniature: bool, **more: Any
+    task: str,
+    *,
+    shares: tuple[float, ...] = (1.0,),
+    data: str | None,
+    seeds: int | None,
+    epochs: int | None,
+    miniature: bool,
+    **more: Any,
 ) -> "tuple[Experiment, ...]":
-    """An experiment a method; all-reduce beside the first."""
+    """An experiment a method and share of its learning rate; all-reduce beside the first method. In miniature the first
+    share only."""
     from gossamer.bench import Experiment
     from gossamer.tasks import TASKS
 
-    def settings(contestant: _Contestant, name: str) -> dict[str, Any]:
+    def settings(contestant: _Contestant, name: str, share: float) -> dict[str, Any]:
         return {
             "workers": _WORKERS,
             "algorithm": contestant.algorithm,
             "graphs": (contestant.graph,),
             "centralized": contestant is CONTESTANTS[0],
-            "lr": TASKS[name].lr * contestant.share_of_rate,
+            "lr": TASKS[name].lr * contestant.share_of_rate * share,
             **more,
         }
 
     if miniature:
         return tuple(
-            on_digits(seeds=seeds, epochs=given(epochs, 3), **settings(each, "digits")) for each in CONTESTANTS
+            on_digits(seeds=seeds, epochs=given(epochs, 3), **settings(each, "digits", shares[0]))
+            for each in CONTESTANTS
         )
     return tuple(
         Experiment(
@@ -79,7 +88,8 @@ def league(
             batch_size=32,
             epochs=given(epochs, 40),
             seeds=given(seeds, 1),
-            **settings(each, task),
+            **settings(each, task, share),
         )
         for each in CONTESTANTS
+        for share in shares
     )
