@@ -58,6 +58,43 @@ def rows(results: Results) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def trained(experiment: Experiment, out: Path) -> tuple[list[str], Results]:
+    """The folders of the runs that were really trained, and all results."""
+    events: list[Event] = []
+    results = run(experiment, out, events.append)
+    return [event.run.folder for event in events if isinstance(event, RunStarted)], results
+
+
+def test_what_another_experiment_has_trained_is_taken_over(once: Results, done: Path, tmp_path: Path) -> None:
+    """More seeds or graphs, or another method beside the same all-reduce: only what is new is trained."""
+    more = dataclasses.replace(TINY, graphs=("ring",), seeds=2)
+    started, results = trained(more, tmp_path)
+    assert started == ["all-reduce-n32-sqrt-seed1", "ring-n32-sqrt-seed1"]
+    assert results.folder != done
+    assert len(results.runs) == 4
+    assert {folder: them for folder, them in rows(results).items() if "seed0" in folder}.items() <= rows(once).items()
+    shutil.rmtree(done)  # results do not need the folder that they came from
+    assert rows(trained(more, tmp_path)[1]) == rows(results)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "value"), [("environment.json", "processor", "another"), ("config.json", "lr", 1.0)]
+)
+def test_what_was_trained_otherwise_is_trained_again(
+    done: Path, tmp_path: Path, file: str, name: str, value: Any
+) -> None:
+    for path in done.glob(f"*/{file}"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    started, _ = trained(dataclasses.replace(TINY, graphs=("ring",)), tmp_path)
+    assert len(started) == 2
+
+
+def test_what_cannot_be_read_is_trained_again(done: Path, tmp_path: Path) -> None:
+    for path in done.glob("*/config.json"):
+        path.write_text("{")
+    assert len(trained(dataclasses.replace(TINY, graphs=("ring",)), tmp_path)[0]) == 2
+
+
 def test_what_is_on_disk(tmp_path: Path) -> None:
     results = run(TINY, tmp_path)
     assert results.folder.parent == tmp_path

@@ -9,12 +9,13 @@ from torch.distributed import ProcessGroup
 
 from gossamer._files import write_text
 
+from .adopt import adopt
 from .events import EpochDone, Event, OnEvent, RunDone, RunStarted, SweepStarted
 from .experiment import Experiment, Run
 from .launch import check_jobs, launch, torchrun_group, torchrun_size, under_torchrun
 from .processes import refuse_in_a_child
 from .report import write_report
-from .store import RunResult, Store
+from .store import RunResult, Store, environment
 from .summary import Summary, summarize
 
 
@@ -47,7 +48,8 @@ def run(
 ) -> Results:
     """Train every run of the experiment that is not done yet, write the report, and return all results.
 
-    Finished runs are kept; one that was killed goes on from its last checkpoint. With `jobs`, so many runs of the
+    Finished runs are kept, and taken over from other experiments in `out` that have trained the same; one that was
+    killed goes on from its last checkpoint. With `jobs`, so many runs of the
     stacked engine are trained at a time, each in a process of its own; the numbers are the same.
 
     Example:
@@ -70,6 +72,9 @@ def run(
     store = Store(out, experiment)
     with store.lock():
         store.read()  # damaged results are better found before an hour of training than after it
+        for run in runs:
+            if not store.is_done(run):
+                adopt(run, store.run_folder(run), environment(run))
         left = [run for run in runs if not store.is_done(run)]
         if group is not None:
             left = _agree(group, left)
