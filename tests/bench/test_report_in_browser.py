@@ -219,7 +219,7 @@ def test_accuracy_switch_changes_both_plots(browser: Chrome):
     before = _ring(browser, "accuracy")
     final = "return document.getElementById('final').data[0].x"
     final_before = browser.execute_script(final)
-    browser.find_element(By.XPATH, "//button[.='worst replica']").click()
+    browser.find_element(By.XPATH, "//div[@data-plots='accuracy final']/button[.='worst replica']").click()
     assert _ring(browser, "accuracy") == pytest.approx([0.9 * value for value in before], rel=1e-3)
     assert browser.execute_script(final) != final_before
 
