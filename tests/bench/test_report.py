@@ -75,6 +75,28 @@ def test_table_has_a_row_a_graph_in_the_experiments_order(tmp_path: Path):
     assert "2 MB" in rows[3]
 
 
+def test_cells_carry_the_numbers_that_the_table_is_sorted_by(tmp_path: Path):
+    """Only the script makes buttons of heads: without it, there is a plain table."""
+    runs = results(THREE, ENDS)
+    for run in runs:
+        run.epochs[-1] |= {"perplexity": 54.6} if run.run.label == "ring" else {"perplexity": 54.6, "bleu": 31.5}
+        run.epochs[-1]["consensus_distance"] *= 1e-16 if run.run.label == "torus" else 1
+    page = report(tmp_path, THREE, runs)
+    table = page[page.index('<table class="results">') : page.index("</table>")]
+    assert "<button" not in table
+    assert re.findall(r'<th data-best="(\w+)" scope="col">(.*?)</th>', table) == [
+        *(("descending", name) for name in ("averaged model", "mean replica", "worst replica")),
+        ("ascending", "perplexity"),
+        ("descending", "bleu"),
+        *(("ascending", name) for name in ("in training", "at the end", "Gini in training", "total", "× all-reduce")),
+    ]
+    _, complete, torus, ring = (re.findall("<td(.*?)>", row) for row in table.split('<th scope="row">')[1:])
+    value = [float(cell.removeprefix(' data-value="').removesuffix('"')) for cell in complete]
+    assert value == pytest.approx([0.97, 0.97, 0.873, 54.6, 31.5, 7.5e-4, 5e-4, 7.5e-4, 2e6, 1.0])
+    assert torus[6] == ' data-value="0"', "only rounding, as it is written"
+    assert [place for place, cell in enumerate(ring) if not cell] == [4], "it has no score"
+
+
 def test_every_graph_has_one_colour_everywhere(tmp_path: Path):
     page = report(tmp_path, THREE, results(THREE, ENDS))
     shown = figures(page)

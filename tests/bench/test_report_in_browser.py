@@ -12,6 +12,8 @@ from made_up_runs import result, results
 from selenium import webdriver
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from gossamer.bench import Experiment
@@ -49,6 +51,23 @@ def page_of_sizes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     experiment = replace(EXPERIMENT, workers=(4, 8, 16), lr_rules=("sqrt", "linear"))
     runs = [r for r in results(experiment, ENDS) if r.run.workers == 16 or r.run.graph != "ada"]
     path = tmp_path_factory.mktemp("sizes") / "report.html"
+    write_report(path, experiment, runs)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page_of_divergence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The torus never came to its end, Ada with one of two seeds; all send different numbers of bytes."""
+    experiment = replace(EXPERIMENT, graphs=("torus", "ring", "complete", "ada"))
+    sent = {"all-reduce": 2e6, "ring": 900e3, "complete": 15e6, "ada": 8e6}
+    lost = {"torus": (0, 1), "ada": (1,)}
+    runs = [
+        result(run, 0.1, num_epochs=0, reason="the loss became nan")
+        if run.seed in lost.get(run.label, ())
+        else result(run, ENDS[run.label][run.seed], more={"bytes_sent": sent[run.label]})
+        for run in experiment.runs()
+    ]
+    path = tmp_path_factory.mktemp("divergence") / "report.html"
     write_report(path, experiment, runs)
     return path
 
@@ -200,7 +219,7 @@ def test_accuracy_switch_changes_both_plots(browser: Chrome):
     before = _ring(browser, "accuracy")
     final = "return document.getElementById('final').data[0].x"
     final_before = browser.execute_script(final)
-    browser.find_element(By.XPATH, "//button[.='worst replica']").click()
+    browser.find_element(By.XPATH, "//div[@data-plots='accuracy final']/button[.='worst replica']").click()
     assert _ring(browser, "accuracy") == pytest.approx([0.9 * value for value in before], rel=1e-3)
     assert browser.execute_script(final) != final_before
 
@@ -281,6 +300,103 @@ def test_a_table_that_is_too_wide_says_so_until_it_is_scrolled(browser: Chrome):
     _wait_until(browser, lambda: box.get_attribute("data-more") is None)
     _resize(browser, 1440)
     _wait_until(browser, lambda: box.get_attribute("data-wide") is None)
+
+
+# The table is sorted by the head of a column
+
+
+def _head(browser: Chrome, name: str) -> WebElement:
+    return browser.find_element(By.XPATH, f"//table[@class='results']//th/button[.='{name}']")
+
+
+def _order(browser: Chrome, setting: int = 0) -> list[str]:
+    """The rows of the table from top to bottom: graphs, and under them the seeds that diverged."""
+    cells = browser.find_elements(By.CSS_SELECTOR, f"#results tbody[data-setting='{setting}'] tr > :first-child")
+    return [cell.text.partition(":")[0] for cell in cells]
+
+
+def _sorts(browser: Chrome) -> dict[str, str]:
+    """What the heads that sort say to those who do not see their marks."""
+    heads = browser.find_elements(By.CSS_SELECTOR, "#results th[aria-sort]")
+    return {head.text: head.get_attribute("aria-sort") for head in heads}
+
+
+def test_a_head_sorts_the_best_first_then_the_worst_then_not_at_all(browser: Chrome, page_of_divergence: Path):
+    """Those without a number are last either way."""
+    _open(browser, page_of_divergence)
+    torus, ada = ["torus", "Diverged, seed 0", "Diverged, seed 1"], ["ada", "Diverged, seed 1"]
+    given = ["all-reduce", *torus, "ring", "complete", *ada]
+    unsorted = _sorts(browser)
+    assert _order(browser) == given
+    assert set(unsorted.values()) == {"none"}
+    for name, *clicks in (
+        (
+            "averaged model",
+            ("descending", ["complete", "all-reduce", *ada, "ring", *torus]),
+            ("ascending", ["ring", *ada, "all-reduce", "complete", *torus]),
+            ("none", given),
+        ),
+        (
+            "total",
+            ("ascending", ["ring", "all-reduce", *ada, "complete", *torus]),
+            ("descending", ["complete", *ada, "all-reduce", "ring", *torus]),
+            ("none", given),
+        ),
+    ):
+        for direction, order in clicks:
+            _head(browser, name).click()
+            assert _order(browser) == order
+            assert _sorts(browser) == unsorted | {name: direction}
+
+
+def test_another_head_starts_with_its_own_best(browser: Chrome, page_of_divergence: Path):
+    _open(browser, page_of_divergence)
+    for name in ("total", "total", "worst replica"):
+        _head(browser, name).click()
+    assert _order(browser)[0] == "complete"
+    assert _sorts(browser)["total"] == "none"
+
+
+def test_heads_are_reached_and_pressed_by_keys(browser: Chrome):
+    first, second = _head(browser, "averaged model"), _head(browser, "mean replica")
+    first.send_keys(Keys.TAB)
+    assert browser.switch_to.active_element == second
+    for key, order in (
+        (Keys.ENTER, ["complete", "all-reduce", "ada", "ring"]),
+        (Keys.SPACE, ["ring", "ada", "all-reduce", "complete"]),
+    ):
+        browser.switch_to.active_element.send_keys(key)
+        assert _order(browser) == order
+        assert browser.switch_to.active_element == second
+
+
+def test_nothing_moves_when_a_head_is_pressed(browser: Chrome):
+    head = _head(browser, "averaged model")
+    parts = browser.find_elements(By.CSS_SELECTOR, "#results :is(table, thead th, button)")
+    before = [part.rect for part in parts]
+    head.click()
+    assert [part.rect for part in parts] == before
+
+
+def test_marks_are_not_printed(browser: Chrome):
+    mark = "return getComputedStyle(arguments[0], '::before').display"
+    head = _head(browser, "averaged model")
+    assert browser.execute_script(mark, head) == "block"
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert browser.execute_script(mark, head) == "none"
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_every_setting_is_sorted_within_itself(browser: Chrome, page_of_sizes: Path):
+    _open(browser, page_of_sizes)
+    browser.find_element(By.XPATH, "//button[.='all settings']").click()
+    _head(browser, "averaged model").click()
+    assert [_order(browser, setting) for setting in range(6)] == [
+        *[["complete", "all-reduce", "ring"]] * 4,
+        *[["complete", "all-reduce", "ada", "ring"]] * 2,
+    ]
 
 
 # Several settings on one page

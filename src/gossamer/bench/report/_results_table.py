@@ -1,4 +1,4 @@
-"""The table of final numbers, a row a graph, setting by setting."""
+"""The table of final numbers, a row a graph, setting by setting; cells carry what a reader may sort by."""
 
 from collections.abc import Callable, Hashable, Sequence
 from html import escape
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ._groups import Group, by_setting
 from ._labels import RULES
 from ._measures import ACCURACIES, CONSENSUS, GINI, PERPLEXITY, SENT, STALENESS, TIME, Measure
-from ._numbers import MISSING, num_bytes, percent, scientific, size
+from ._numbers import MISSING, finite, num_bytes, percent, scientific, size
 
 _MOST_ROWS = 16
 """Up to here a table shows all settings at first."""
@@ -15,12 +15,21 @@ _MOST_ROWS = 16
 _APART = ' class="apart"'
 """Columns that are needed only while several settings are in sight."""
 
+_LARGEST_IS_BEST = ("Accuracy, %", "Score")
+"""Families of columns; in all others the smallest number is the best."""
+
+
+class _Cell(NamedTuple):
+    text: str
+    number: float | None = None
+    """What rows are sorted by."""
+
 
 class _Column(NamedTuple):
     family: str
     """What several neighbours have in common; empty for a column on its own."""
     head: str
-    cell: Callable[[Group], str]
+    cell: Callable[[Group], _Cell]
 
 
 def results_table(groups: Sequence[Group]) -> str:
@@ -65,9 +74,9 @@ def _columns(groups: Sequence[Group]) -> list[_Column]:
         if group.is_centralized and (spread := group.final(SENT)):
             sent.setdefault(group.family, spread.mean)
     apart = {
-        "Task": (len({s.task for s in settings}), lambda group: escape(group.setting.task)),
-        "Workers": (len({s.workers for s in settings}), lambda group: str(group.setting.workers)),
-        "Rule": (len({s.rule for s in settings}), lambda group: RULES[group.setting.rule]),
+        "Task": (len({s.task for s in settings}), lambda group: _Cell(escape(group.setting.task))),
+        "Workers": (len({s.workers for s in settings}), lambda group: _Cell(str(group.setting.workers))),
+        "Rule": (len({s.rule for s in settings}), lambda group: _Cell(RULES[group.setting.rule])),
     }
     scores = {measure.key: measure for group in groups for measure in group.scores}
     others = [measure for measure in (PERPLEXITY, *scores.values()) if any(group.has(measure) for group in groups)]
@@ -78,9 +87,9 @@ def _columns(groups: Sequence[Group]) -> list[_Column]:
             _Column("Test text" if measure is PERPLEXITY else "Score", measure.label, _final(measure))
             for measure in others
         ),
-        _Column("Consensus distance", "in training", lambda group: scientific(group.over_training(CONSENSUS))),
+        _Column("Consensus distance", "in training", _over_training(CONSENSUS)),
         _Column("Consensus distance", "at the end", _final(CONSENSUS)),
-        _Column("Dispersion", "Gini in training", lambda group: scientific(group.over_training(GINI))),
+        _Column("Dispersion", "Gini in training", _over_training(GINI)),
         _Column("Sent per worker", "total", _final(SENT)),
         _Column("Sent per worker", "× all-reduce", lambda group: _relative(group, sent.get(group.family))),
         *(
@@ -97,7 +106,8 @@ def _head(columns: Sequence[_Column]) -> str:
         if not family:
             upper.append(f'<th class="apart" rowspan="2" scope="col">{escape(head)}</th>')
             continue
-        lower.append(f'<th scope="col">{escape(head)}</th>')
+        best = "descending" if family in _LARGEST_IS_BEST else "ascending"
+        lower.append(f'<th data-best="{best}" scope="col">{escape(head)}</th>')
         if place == 0 or columns[place - 1].family != family:
             width = sum(column.family == family for column in columns)
             upper.append(f'<th colspan="{width}" scope="colgroup">{family}</th>')
@@ -105,30 +115,48 @@ def _head(columns: Sequence[_Column]) -> str:
 
 
 def _row(group: Group, columns: Sequence[_Column]) -> str:
-    cells = "".join(f"<td{'' if column.family else _APART}>{column.cell(group)}</td>" for column in columns)
+    cells = "".join(_td(column.cell(group), "" if column.family else _APART) for column in columns)
     return f'<tr><th scope="row">{swatch(group)}{escape(group.label)}</th>{cells}</tr>'
 
 
-def _final(measure: Measure) -> Callable[[Group], str]:
-    """How the final figure of a measure is written."""
+def _td(cell: _Cell, attributes: str) -> str:
+    number = finite(cell.number)
+    value = "" if number is None else f' data-value="{number:g}"'
+    return f"<td{attributes}{value}>{cell.text}</td>"
 
-    def cell(group: Group) -> str:
+
+def _final(measure: Measure) -> Callable[[Group], _Cell]:
+    """The final figure of a measure, as it is written."""
+
+    def cell(group: Group) -> _Cell:
         spread = group.final(measure)
         if spread is None:
-            return MISSING
+            return _Cell(MISSING)
         if measure is SENT:
-            return num_bytes(spread.mean)
+            return _Cell(num_bytes(spread.mean), spread.mean)
         if measure.kind == "distance":
-            return scientific(size(spread.mean))
+            return _distance(size(spread.mean))
         write = percent if measure.kind == "share" else "{:.2f}".format
-        return write(spread.mean) + ("" if spread.std is None else f" <small>± {write(spread.std)}</small>")
+        std = "" if spread.std is None else f" <small>± {write(spread.std)}</small>"
+        return _Cell(write(spread.mean) + std, spread.mean)
 
     return cell
 
 
-def _relative(group: Group, baseline: float | None) -> str:
+def _over_training(measure: Measure) -> Callable[[Group], _Cell]:
+    return lambda group: _distance(group.over_training(measure))
+
+
+def _distance(value: float | None) -> _Cell:
+    return _Cell(scientific(value), value)
+
+
+def _relative(group: Group, baseline: float | None) -> _Cell:
     sent = group.final(SENT)
-    return f"{sent.mean / baseline:.2f}" if sent is not None and baseline else MISSING
+    if sent is None or not baseline:
+        return _Cell(MISSING)
+    share = sent.mean / baseline
+    return _Cell(f"{share:.2f}", share)
 
 
 def _reasons(group: Group, width: int) -> str:

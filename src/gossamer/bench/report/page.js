@@ -188,6 +188,40 @@ rows?.addEventListener("click", ({ target }) => {
 });
 document.getElementById("setting")?.addEventListener("change", ({ target }) => show(Number(target.value)));
 
+// The head of a column sorts the rows of every setting: best first, then worst first, then as they were given.
+// A diverged seed stays under its row. Heads that sort are those of the last columns.
+const given = [...document.querySelectorAll("tbody[data-setting]")].map((body) => {
+  const blocks = [];
+  for (const row of body.rows) {
+    if (row.matches(".diverged")) blocks.at(-1).push(row);
+    else blocks.push([row]);
+  }
+  return { body, blocks };
+});
+function sortRows(column, order) {
+  const sign = order === "ascending" ? 1 : -1;
+  const number = ([row]) => Number([...row.cells].at(column).dataset.value ?? sign * Infinity); // without one: last
+  for (const { body, blocks } of given) {
+    const sorted = [...blocks].sort((a, b) => sign * (number(a) - number(b)));
+    body.append(...(order === "none" ? blocks : sorted).flat());
+  }
+}
+
+const heads = document.querySelectorAll("th[data-best]");
+heads.forEach((head, place) => {
+  const orders = head.dataset.best === "descending" ? ["descending", "ascending", "none"] : ["ascending", "descending", "none"];
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(...head.childNodes);
+  head.append(button);
+  head.setAttribute("aria-sort", "none");
+  button.addEventListener("click", () => {
+    const order = orders[(orders.indexOf(head.getAttribute("aria-sort")) + 1) % orders.length];
+    for (const other of heads) other.setAttribute("aria-sort", other === head ? order : "none");
+    sortRows(place - heads.length, order);
+  });
+});
+
 // Graphs shown: every legend speaks for all plots
 for (const legend of document.querySelectorAll(".legend")) {
   legend.addEventListener("click", ({ target }) => {
