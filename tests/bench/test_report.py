@@ -374,6 +374,19 @@ def test_language_tasks_show_perplexity_and_scores(tmp_path: Path):
     assert "exp( loss(x̄) )" not in report(tmp_path, THREE, results(THREE, ENDS))
 
 
+def test_a_perplexity_beyond_all_bounds_is_told_and_not_drawn(tmp_path: Path):
+    runs = results(THREE, ENDS)
+    for run in runs:
+        for row in run.epochs:
+            row["perplexity"] = math.inf if run.run.label == "ring" else 54.6
+    page = report(tmp_path, THREE, runs)
+    assert "∞" in page[page.index('<table class="results">') : page.index("</table>")]
+    drawn = figures(page)["accuracy"]["perplexity"]["data"]
+    heights = [value for trace in drawn for value in trace["y"]]
+    assert 54.6 in heights
+    assert set(heights) <= {54.6, None}
+
+
 def test_cost_has_a_point_a_graph_and_the_baseline(tmp_path: Path):
     view = figures(report(tmp_path, THREE, results(THREE, ENDS)))["bytes"]["at the end / averaged model"]
     assert [trace["name"] for trace in view["data"]] == ["all-reduce", "complete", "torus", "ring"]

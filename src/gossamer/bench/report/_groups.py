@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import isfinite
 from statistics import fmean, stdev
 from typing import Any
 
@@ -40,7 +41,7 @@ class Spread:
 
     mean: float
     std: float | None
-    """None with fewer than two seeds."""
+    """None with fewer than two seeds, or where one is beyond all bounds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +122,8 @@ class Group:
     def final(self, measure: Measure) -> Spread | None:
         """The final figure over finished seeds; None where there is none."""
         ends = self.ends(measure)
-        return Spread(mean=fmean(ends), std=stdev(ends) if len(ends) > 1 else None) if ends else None
+        has_spread = len(ends) > 1 and all(map(isfinite, ends))
+        return Spread(mean=fmean(ends), std=stdev(ends) if has_spread else None) if ends else None
 
     @cached_property
     def peaks(self) -> dict[str, Peak]:

@@ -126,7 +126,7 @@ def axis(measure: Measure, values: Iterable[float | None]) -> Json:
 
 def log_axis(values: Iterable[float | None]) -> Json:
     """A logarithmic axis with no more marks than its length can bear."""
-    logs = [math.log10(value) for value in values if value]
+    logs = [math.log10(value) for value in values if value and math.isfinite(value)]
     span = max(logs) - min(logs) if logs else 0.0
     if span < _LESS_THAN_ONE:
         return LOG | {"nticks": 6}

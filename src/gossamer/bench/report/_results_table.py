@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from html import escape
+from math import isinf
 from typing import NamedTuple
 
 from ._groups import Group, by_setting
@@ -132,6 +133,8 @@ def _final(measure: Measure) -> Callable[[Group], _Cell]:
         spread = group.final(measure)
         if spread is None:
             return _Cell(MISSING)
+        if isinf(spread.mean):
+            return _Cell("∞")
         if measure is SENT:
             return _Cell(num_bytes(spread.mean), spread.mean)
         if measure.kind == "distance":
