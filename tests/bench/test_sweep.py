@@ -89,8 +89,9 @@ def test_what_was_trained_otherwise_is_trained_again(
     assert len(started) == 2
 
 
-def test_what_cannot_be_read_is_trained_again(done: Path, tmp_path: Path) -> None:
-    for path in done.glob("*/config.json"):
+@pytest.mark.parametrize("file", ["config.json", "environment.json", "epochs.parquet"])
+def test_what_cannot_be_read_is_trained_again(done: Path, tmp_path: Path, file: str) -> None:
+    for path in done.glob(f"*/{file}"):
         path.write_text("{")
     assert len(trained(dataclasses.replace(TINY, graphs=("ring",)), tmp_path)[0]) == 2
 
