@@ -42,7 +42,7 @@ def calibrate(
     bucket_bytes: int = BUCKET_BYTES,
     made: dict[str, Any] | None = None,
 ) -> Profile:
-    """Measure forward, backward by bucket, update and links, all workers at the same time.
+    """Measure forward, backward by bucket, update, exchanges and links, all workers at the same time.
 
     Args:
         model: it stays as it is; a copy is trained.
@@ -75,8 +75,17 @@ def calibrate(
         raise ValueError(f"{n} workers do not fill nodes of {local_size}: give the number of workers on each node")
     if group is not None:
         group.barrier().wait()
-    found = measure_work(model, loss, batch, optimizer or AdamW, steps=steps, bucket_bytes=bucket_bytes)
-    table = np.column_stack([found.forward_s, found.update_s, found.mix_s, found.queued_s, found.ready_s])
+    found = measure_work(
+        model,
+        loss,
+        batch,
+        optimizer or AdamW,
+        steps=steps,
+        bucket_bytes=bucket_bytes,
+        group=group,
+        local_size=local_size,
+    )
+    table = np.column_stack([found.forward_s, found.update_s, found.take_s, found.show_s, found.ready_s])
     everybody = table[None] if group is None else gathered(group, table)  # [ranks, steps, 4 + buckets + 1]
     device = next(model.parameters()).device
     links = Links(inside=None, between=None, pairs=()) if group is None else measure_links(group, local_size, device)
@@ -108,15 +117,10 @@ def calibrate(
 
 
 def _typical(everybody: Floats, bucket_bytes: tuple[int, ...]) -> tuple[Work, Computation]:
-    """What a usual worker takes, by how much its times vary, and who is slow.
-
-    Where workers share cores they queue for these, and who waits in one step has others wait in another: that makes
-    all of them slower, but nobody late. So queueing counts by its mean.
-    """
-    forward_s, update_s, mix_s, queued_s = (everybody[..., column] for column in range(4))
+    """What a usual worker takes, by how much its times vary, and who is slow."""
+    forward_s, update_s, take_s, show_s = (everybody[..., column] for column in range(4))
     ready_s = everybody[..., 4:]
     computation_s = forward_s + ready_s[..., -1]  # [ranks, steps]
-    computation_s += queued_s.mean(axis=1, keepdims=True) - queued_s
     own = np.median(computation_s, axis=1)  # of a worker: that it was held up once does not make it slow
     usual = float(np.median(own))
     slow = {rank: time / usual for rank, time in enumerate(own.tolist()) if time > _SLOW * usual}
@@ -129,7 +133,9 @@ def _typical(everybody: Floats, bucket_bytes: tuple[int, ...]) -> tuple[Work, Co
         backward_s=backward_s,
         update_s=tuple(float(update_s[others].mean()) * size / sum(sizes) for size in sizes),
         bucket_bytes=sizes,
-        mix_s_per_byte=float(mix_s[others].mean()) / sum(sizes),
+        # Medians of workers: one may have had nobody to exchange with.
+        mix_s_per_byte=float(np.median(take_s.mean(axis=1))) / sum(sizes),
+        show_s_per_byte=float(np.median(show_s.mean(axis=1))) / sum(sizes),
     )
     return work, Computation(
         slow=",".join(f"{rank}={factor:.3g}" for rank, factor in slow.items()),

@@ -1,10 +1,12 @@
-"""How long forward, backward by bucket and update take, measured on a copy of a model."""
+"""How long forward, backward by bucket, update and exchange take, measured on a copy of a model."""
 
 from __future__ import annotations
 
 import copy
+import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from ._work import BUCKET_BYTES
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+    from torch.distributed import ProcessGroup
     from torch.optim import Optimizer
 
 Floats = NDArray[np.float64]
@@ -29,19 +32,19 @@ _SCHEDULED = Path("/proc/thread-self/schedstat")
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Of one worker, step by step."""
+    """Of one worker, step by step, `[steps]`. Where cores are shared, what is worked on them takes its share of the
+    queueing for them."""
 
     bucket_bytes: tuple[int, ...]
     forward_s: Floats
-    """`[steps]`."""
     ready_s: Floats
     """From the begin of backward until each bucket has its gradients, and until its end, `[steps, buckets + 1]`."""
     update_s: Floats
-    """The optimizer's step, `[steps]`."""
-    mix_s: Floats
-    """An average of the model with another, `[steps]`."""
-    queued_s: Floats
-    """Of forward and backward: for a core that others had, `[steps]`; 0 where the system does not tell."""
+    """The optimizer's step."""
+    take_s: Floats
+    """To take in the model of a neighbour."""
+    show_s: Floats
+    """To put up one's own, and whatever else an exchange takes."""
 
 
 def measure_work(
@@ -52,9 +55,17 @@ def measure_work(
     *,
     steps: int,
     bucket_bytes: int = BUCKET_BYTES,
+    group: ProcessGroup | None = None,
+    local_size: int = 1,
 ) -> Measured:
-    """Train a copy of the model for some steps; the model itself is left alone."""
+    """Train a copy of the model for some steps; the model itself is left alone.
+
+    On CPUs every worker averages with one other meanwhile, as `gossamer.decentralize` has it. One that has no other,
+    or that is on a GPU, whose cores exchanges leave alone, averages with a copy.
+    """
     import torch
+
+    from ._measure_exchange import in_pairs
 
     model = copy.deepcopy(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -64,47 +75,67 @@ def measure_work(
     clock = _Clock(trained[0].device)
     buckets = _Buckets(trained, bucket_bytes, clock)
     others = [parameter.detach().clone() for parameter in trained]
-    forward, ready, update, mix, queued = [], [], [], [], []
-    for step in range(_WARM_UP + steps):
-        stepping.zero_grad()
-        marks = buckets.begin()
-        begun = clock.now()
-        queued_before_s = _queued_s()
-        value = loss(model, batch)
-        middle = clock.now()
-        value.backward()  # type: ignore[no-untyped-call]
-        queued_after_s = _queued_s()
-        end = clock.now()
-        stepping.step()
-        stepped = clock.now()
-        with torch.no_grad():
-            torch._foreach_lerp_([parameter.detach() for parameter in trained], others, 0.5)
-        mixed = clock.now()
-        clock.catch_up()
-        if step >= _WARM_UP:
-            forward.append(clock.between(begun, middle))
-            ready.append([clock.between(middle, end if mark is None else mark) for mark in (*marks, end)])
-            update.append(clock.between(end, stepped))
-            mix.append(clock.between(stepped, mixed))
-            queued.append(queued_after_s - queued_before_s)
+    moments, spent = [], []
+    with (
+        in_pairs(model, stepping, group, local_size, bucket_bytes / 2**20)
+        if group is not None and group.size() > 1 and trained[0].is_cpu
+        else nullcontext()
+    ) as exchange:
+        for _ in range(_WARM_UP + steps):
+            begun = clock.now()
+            stepping.zero_grad()
+            marks = buckets.begin()
+            value = loss(model, batch)
+            middle = clock.now()
+            value.backward()  # type: ignore[no-untyped-call]
+            end = clock.now()
+            stepping.step()
+            stepped = clock.now()
+            if exchange is None:
+                with torch.no_grad():
+                    torch._foreach_lerp_([parameter.detach() for parameter in trained], others, 0.5)
+            else:
+                spent.append(exchange.since_last())
+            mixed = clock.now()
+            ready = (end if mark is None else mark for mark in marks)
+            moments.append(clock.read(begun, middle, *ready, end, stepped, mixed))
     buckets.close()
+    parts = Parts(np.array(moments[_WARM_UP:]))
+    update_s, take_s, show_s = parts.worked_s(-3, -2), parts.worked_s(-2, -1), parts.worked_s(-2, -1)
+    if spent:
+        take_s, own_s = parts.shared * np.array(spent[_WARM_UP:]).T
+        show_s, update_s = update_s - take_s - own_s, own_s
     return Measured(
         bucket_bytes=tuple(buckets.sizes),
-        forward_s=np.array(forward),
-        ready_s=np.array(ready),
-        update_s=np.array(update),
-        mix_s=np.array(mix),
-        queued_s=np.array(queued),
+        forward_s=parts.lasted_s(0, 1),
+        ready_s=np.stack([parts.lasted_s(1, 2 + bucket) for bucket in range(len(buckets.sizes) + 1)], axis=1),
+        update_s=update_s,
+        take_s=take_s,
+        show_s=show_s,
     )
 
 
-def _queued_s() -> float:
-    """What this thread has waited for a core so far, while it could have run. Linux counts it."""
-    try:
-        _, waited_ns, _ = map(int, _SCHEDULED.read_text().split())
-    except OSError:
-        return 0.0
-    return 1e-9 * waited_ns
+class Parts:
+    """What lies between moments of each step, `[steps, moments, 3]`: wall, on a core, ready but without one.
+
+    Where workers share cores they queue for these, and who waits in one step has others wait in another: that makes
+    all of them slower, but nobody late. So whatever is worked on a core takes the same share of all queueing.
+    """
+
+    def __init__(self, moments: Floats) -> None:
+        self._moments = moments
+        _, on_core_s, queued_s = (moments[:, -1] - moments[:, 0]).sum(axis=0)
+        self.shared = 1 + float(queued_s / on_core_s)
+        """How many times as long as alone on a core."""
+
+    def worked_s(self, one: int, other: int) -> Floats:
+        """What is worked between two moments of each step, `[steps]`."""
+        return np.asarray(self.shared * (self._moments[:, other] - self._moments[:, one])[:, 1])
+
+    def lasted_s(self, one: int, other: int) -> Floats:
+        """The same, and what a worker sleeps in it."""
+        wall_s, on_core_s, queued_s = (self._moments[:, other] - self._moments[:, one]).T
+        return np.asarray(wall_s - on_core_s - queued_s + self.worked_s(one, other))
 
 
 class _Buckets:
@@ -142,25 +173,34 @@ class _Buckets:
 
 
 class _Clock:
-    """Moments on the device that computes: on a GPU, when it has come so far, not when it was told to."""
+    """Moments of this thread in seconds: wall, on a core, ready but without one. On a GPU, when it has come so far, not
+    when it was told to; nobody queues there."""
 
     def __init__(self, device: torch.device) -> None:
         self._is_cuda = device.type == "cuda"
+        self._scheduled = None if self._is_cuda or not _SCHEDULED.exists() else _SCHEDULED.open("rb", buffering=0)
 
     def now(self) -> Any:
         if not self._is_cuda:
-            return time.perf_counter()
+            return time.perf_counter(), time.thread_time(), self._queued_s()
         import torch
 
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
-    def between(self, one: Any, other: Any) -> float:
-        return float(1e-3 * one.elapsed_time(other) if self._is_cuda else other - one)
+    def _queued_s(self) -> float:
+        """What this thread has waited for a core so far, while it could have run. Linux counts it."""
+        if self._scheduled is None:
+            return 0.0
+        return 1e-9 * int(os.pread(self._scheduled.fileno(), 64, 0).split()[1])
 
-    def catch_up(self) -> None:
-        if self._is_cuda:
-            import torch
+    def read(self, first: Any, *others: Any) -> Floats:
+        """`[moments, 3]`."""
+        if not self._is_cuda:
+            return np.array((first, *others))
+        import torch
 
-            torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        since_s = [0.0, *(1e-3 * first.elapsed_time(other) for other in others)]
+        return np.array([(time_s, time_s, 0.0) for time_s in since_s])
