@@ -32,19 +32,15 @@ _SCHEDULED = Path("/proc/thread-self/schedstat")
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Of one worker, step by step, `[steps]`. Where cores are shared, what is worked on them takes its share of the
-    queueing for them."""
+    """Of one worker, step by step."""
 
     bucket_bytes: tuple[int, ...]
-    forward_s: Floats
-    ready_s: Floats
-    """From the begin of backward until each bucket has its gradients, and until its end, `[steps, buckets + 1]`."""
-    update_s: Floats
-    """The optimizer's step."""
-    take_s: Floats
-    """To take in the model of a neighbour."""
-    show_s: Floats
-    """To put up one's own, and whatever else an exchange takes."""
+    moments: Floats
+    """Wall, on a core and ready but without one, in seconds: at the begin, after forward, when each bucket has its
+    gradients, after backward and in the end, `[steps, 3 + buckets + 1, 3]`."""
+    worked_s: Floats
+    """What of a core it takes to update, to take in a neighbour's model, and to put up one's own with whatever else an
+    exchange needs, `[steps, 3]`."""
 
 
 def measure_work(
@@ -75,7 +71,7 @@ def measure_work(
     clock = _Clock(trained[0].device)
     buckets = _Buckets(trained, bucket_bytes, clock)
     others = [parameter.detach().clone() for parameter in trained]
-    moments, spent = [], []
+    moments, worked = [], []
     with (
         in_pairs(model, stepping, group, local_size, bucket_bytes / 2**20)
         if group is not None and group.size() > 1 and trained[0].is_cpu
@@ -94,48 +90,19 @@ def measure_work(
             if exchange is None:
                 with torch.no_grad():
                     torch._foreach_lerp_([parameter.detach() for parameter in trained], others, 0.5)
-            else:
-                spent.append(exchange.since_last())
             mixed = clock.now()
             ready = (end if mark is None else mark for mark in marks)
-            moments.append(clock.read(begun, middle, *ready, end, stepped, mixed))
+            moments.append(clock.read(begun, middle, *ready, end, mixed))
+            update_s, take_s = np.diff(clock.read(end, stepped, mixed)[:, 1])
+            show_s = take_s
+            if exchange is not None:
+                all_s, (take_s, update_s) = update_s, exchange.since_last()
+                show_s = all_s - take_s - update_s
+            worked.append((update_s, take_s, show_s))
     buckets.close()
-    parts = Parts(np.array(moments[_WARM_UP:]))
-    update_s, take_s, show_s = parts.worked_s(-3, -2), parts.worked_s(-2, -1), parts.worked_s(-2, -1)
-    if spent:
-        take_s, own_s = parts.shared * np.array(spent[_WARM_UP:]).T
-        show_s, update_s = update_s - take_s - own_s, own_s
     return Measured(
-        bucket_bytes=tuple(buckets.sizes),
-        forward_s=parts.lasted_s(0, 1),
-        ready_s=np.stack([parts.lasted_s(1, 2 + bucket) for bucket in range(len(buckets.sizes) + 1)], axis=1),
-        update_s=update_s,
-        take_s=take_s,
-        show_s=show_s,
+        bucket_bytes=tuple(buckets.sizes), moments=np.array(moments[_WARM_UP:]), worked_s=np.array(worked[_WARM_UP:])
     )
-
-
-class Parts:
-    """What lies between moments of each step, `[steps, moments, 3]`: wall, on a core, ready but without one.
-
-    Where workers share cores they queue for these, and who waits in one step has others wait in another: that makes
-    all of them slower, but nobody late. So whatever is worked on a core takes the same share of all queueing.
-    """
-
-    def __init__(self, moments: Floats) -> None:
-        self._moments = moments
-        _, on_core_s, queued_s = (moments[:, -1] - moments[:, 0]).sum(axis=0)
-        self.shared = 1 + float(queued_s / on_core_s)
-        """How many times as long as alone on a core."""
-
-    def worked_s(self, one: int, other: int) -> Floats:
-        """What is worked between two moments of each step, `[steps]`."""
-        return np.asarray(self.shared * (self._moments[:, other] - self._moments[:, one])[:, 1])
-
-    def lasted_s(self, one: int, other: int) -> Floats:
-        """The same, and what a worker sleeps in it."""
-        wall_s, on_core_s, queued_s = (self._moments[:, other] - self._moments[:, one]).T
-        return np.asarray(wall_s - on_core_s - queued_s + self.worked_s(one, other))
 
 
 class _Buckets:
@@ -182,12 +149,20 @@ class _Clock:
 
     def now(self) -> Any:
         if not self._is_cuda:
-            return time.perf_counter(), time.thread_time(), self._queued_s()
+            return self._now_on_cpu()
         import torch
 
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
+
+    def _now_on_cpu(self) -> tuple[float, float, float]:
+        """All three of one moment: where another has got the core between them, once more."""
+        after = self._queued_s()
+        while True:
+            before, wall_s, on_core_s, after = after, time.perf_counter(), time.thread_time(), self._queued_s()
+            if before == after:
+                return wall_s, on_core_s, after
 
     def _queued_s(self) -> float:
         """What this thread has waited for a core so far, while it could have run. Linux counts it."""
