@@ -6,7 +6,7 @@ import copy
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -73,10 +73,11 @@ def measure_work(
     others = [parameter.detach().clone() for parameter in trained]
     moments, worked = [], []
     with (
+        closing(clock),
         in_pairs(model, stepping, group, local_size, bucket_bytes / 2**20)
         if group is not None and group.size() > 1 and trained[0].is_cpu
-        else nullcontext()
-    ) as exchange:
+        else nullcontext() as exchange,
+    ):
         for _ in range(_WARM_UP + steps):
             begun = clock.now()
             stepping.zero_grad()
@@ -179,3 +180,7 @@ class _Clock:
         torch.cuda.synchronize()
         since_s = [0.0, *(1e-3 * first.elapsed_time(other) for other in others)]
         return np.array([(time_s, time_s, 0.0) for time_s in since_s])
+
+    def close(self) -> None:
+        if self._scheduled is not None:
+            self._scheduled.close()
