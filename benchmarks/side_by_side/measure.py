@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass, fields
 from datetime import timedelta
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import TypeVar
@@ -38,7 +39,8 @@ from .quiet import busy_s, share_of_others, wait_for_quiet
 T = TypeVar("T")
 COOL_DOWN = 2
 _TRIES = 4
-_PATIENCE_S = 240.0
+_PATIENCE_S = 60.0
+"""For how long to wait for others to leave the cores alone before a turn."""
 _BUCKET_BYTES = 4 * 2**20
 """Of profiles: parts of the size in which Gossamer sends between nodes."""
 
@@ -101,25 +103,33 @@ def work(assignment: Assignment) -> None:
         order = random.Random(number).sample(assignment.contenders, len(assignment.contenders))
         sleeps_s = jitter_s(case.jitter_ms, number, rank, WARM_UP + assignment.iterations + COOL_DOWN)
         if assignment.calibrates:
-            profile, others = _undisturbed(lambda: profiled(model, batches, sleeps_s, assignment), assignment)  # noqa: B023
+            profile, others = _undisturbed(partial(profiled, model, batches, sleeps_s, assignment), assignment)
             if rank == 0:
                 told = {"profile": json.loads(profile.to_json()), "others": others}
                 print(json.dumps({**asdict(case), "round": number, **told}), flush=True)
         for contender in order:
-
-            def turn() -> dict[str, float]:
-                with contender.attach(copy.deepcopy(model), place, contender.topology) as training:  # noqa: B023
-                    times = measured(training, batches, sleeps_s, assignment.iterations)  # noqa: B023
-                del training
-                gc.collect()
-                return _over_workers(times)
-
+            turn = partial(_turn, contender, model, place, batches, sleeps_s, assignment.iterations)
             row, others = _undisturbed(turn, assignment)
             row |= {} if assignment.most_disturbed is None else {"others": others}
             if rank == 0:
                 print(json.dumps({**asdict(case), **asdict(contender), "round": number, **row}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _turn(
+    contender: Contender,
+    model: nn.Module,
+    place: Place,
+    batches: list[tuple[Tensor, Tensor]],
+    sleeps_s: list[float],
+    iterations: int,
+) -> dict[str, float]:
+    with contender.attach(copy.deepcopy(model), place, contender.topology) as training:
+        times = measured(training, batches, sleeps_s, iterations)
+    del training
+    gc.collect()
+    return _over_workers(times)
 
 
 def _undisturbed(turn: Callable[[], T], assignment: Assignment) -> tuple[T, float]:
