@@ -85,7 +85,7 @@ def run(
 def measured(case: Case, rounds: int) -> tuple[list[Row], list[Row]]:
     """Rows with a prediction beside each measurement, and the profiles that these are from."""
     profiles: dict[int, Profile] = {}
-    rows = []
+    rows, told = [], []
     for row in rows_of(
         case,
         chosen(CONTENDERS),
@@ -96,11 +96,11 @@ def measured(case: Case, rounds: int) -> tuple[list[Row], list[Row]]:
     ):
         if "profile" in row:
             profiles[row["round"]] = Profile.from_json(json.dumps(row["profile"]))
+            told.append({"case": str(case), "round": row["round"], "others": row["others"], **row["profile"]})
             continue
         schedule = case.schedule(row["topology"]) if row["topology"] else None
         foreseen = predict(profiles[row["round"]], schedule)
         rows.append(_row(case, row, 1e3 * foreseen.iteration_s))
-    told = [{"case": str(case), "round": number, **json.loads(each.to_json())} for number, each in profiles.items()]
     return rows, told
 
 
