@@ -13,7 +13,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "_files": set(),
     "topologies": {"_names"},
     "clock": {"_names", "topologies"},
-    "plan": {"_files", "_names", "clock", "topologies"},
+    "plan": {"_decentralize", "_files", "_names", "algorithms", "clock", "topologies"},
     "algorithms": {"_names"},
     "metrics": set(),
     "optim": set(),

@@ -25,9 +25,15 @@ turn before, whether the same pages are given back and mapped again in every ite
 
 
 def rows_of(
-    case: Case, contenders: list[Contender], *, rounds: int, iterations: int, calibrates: bool = False
+    case: Case,
+    contenders: list[Contender],
+    *,
+    rounds: int,
+    iterations: int,
+    calibrates: bool = False,
+    most_disturbed: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Measure a case; its rows as they come, and profiles among them where it `calibrates`."""
+    """Measure a case; its rows as they come, and profiles among them where it `calibrates`. See `Assignment`."""
     with network(LINKS[case.links]) if case.links else nullcontext(_this_machine(case.workers)) as hosts:
         port = _free_port() if not case.links else 29500
         workers = [
@@ -40,6 +46,7 @@ def rows_of(
                 addresses=[host.address for host in hosts],
                 port=port,
                 calibrates=calibrates,
+                most_disturbed=most_disturbed,
             )
             for rank in range(case.workers)
         ]

@@ -15,10 +15,13 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass, fields
 from datetime import timedelta
+from functools import partial
 from itertools import cycle
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -31,8 +34,13 @@ from gossamer.plan import Profile, calibrate
 from .cases import MODELS, Case
 from .contenders import Contender, Place, Training
 from .jitter import SEED, WARM_UP, jitter_s
+from .quiet import busy_s, share_of_others, wait_for_quiet
 
+T = TypeVar("T")
 COOL_DOWN = 2
+_TRIES = 4
+_PATIENCE_S = 60.0
+"""For how long to wait for others to leave the cores alone before a turn."""
 _BUCKET_BYTES = 4 * 2**20
 """Of profiles: parts of the size in which Gossamer sends between nodes."""
 
@@ -62,6 +70,8 @@ class Assignment:
     port: int
     calibrates: bool = False
     """Whether each round begins with a profile, which is printed like the rows."""
+    most_disturbed: float | None = None
+    """A turn in which others had more than this share of the machine's cores is made again, a few times."""
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))
@@ -93,22 +103,51 @@ def work(assignment: Assignment) -> None:
         order = random.Random(number).sample(assignment.contenders, len(assignment.contenders))
         sleeps_s = jitter_s(case.jitter_ms, number, rank, WARM_UP + assignment.iterations + COOL_DOWN)
         if assignment.calibrates:
-            profile = profiled(model, batches, sleeps_s, assignment)
+            profile, others = _undisturbed(partial(profiled, model, batches, sleeps_s, assignment), assignment)
             if rank == 0:
-                print(
-                    json.dumps({**asdict(case), "round": number, "profile": json.loads(profile.to_json())}), flush=True
-                )
+                told = {"profile": json.loads(profile.to_json()), "others": others}
+                print(json.dumps({**asdict(case), "round": number, **told}), flush=True)
         for contender in order:
-            dist.barrier()
-            with contender.attach(copy.deepcopy(model), place, contender.topology) as training:
-                times = measured(training, batches, sleeps_s, assignment.iterations)
-            del training
-            gc.collect()
-            row = _over_workers(times)
+            turn = partial(_turn, contender, model, place, batches, sleeps_s, assignment.iterations)
+            row, others = _undisturbed(turn, assignment)
+            row |= {} if assignment.most_disturbed is None else {"others": others}
             if rank == 0:
                 print(json.dumps({**asdict(case), **asdict(contender), "round": number, **row}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _turn(
+    contender: Contender,
+    model: nn.Module,
+    place: Place,
+    batches: list[tuple[Tensor, Tensor]],
+    sleeps_s: list[float],
+    iterations: int,
+) -> dict[str, float]:
+    with contender.attach(copy.deepcopy(model), place, contender.topology) as training:
+        times = measured(training, batches, sleeps_s, iterations)
+    del training
+    gc.collect()
+    return _over_workers(times)
+
+
+def _undisturbed(turn: Callable[[], T], assignment: Assignment) -> tuple[T, float]:
+    """What a turn gives, and the share of the cores that others had meanwhile. All workers."""
+    most = assignment.most_disturbed
+    for is_last in [*[False] * (_TRIES - 1), True]:
+        if most is not None and assignment.rank == 0:
+            wait_for_quiet(most, _PATIENCE_S)
+        dist.barrier()
+        begun = torch.tensor([busy_s(), time.process_time(), time.perf_counter()], dtype=torch.float64)
+        found = turn()
+        taken = torch.tensor([busy_s(), time.process_time(), time.perf_counter()], dtype=torch.float64) - begun
+        dist.all_reduce(taken)
+        busy, own, wall = taken.tolist()  # all have seen the same cores
+        others = share_of_others(busy / assignment.case.workers, own, wall / assignment.case.workers)
+        if most is None or others <= most or is_last:
+            return found, others
+    raise AssertionError("the last try counts")
 
 
 def measured(training: Training, batches: list[tuple[Tensor, Tensor]], sleeps_s: list[float], iterations: int) -> Times:

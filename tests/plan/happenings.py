@@ -36,7 +36,8 @@ def decentralized(
     factors: np.ndarray,
     neighbours: Callable[[int, int], set[int]],
     exchange_s: Callable[[int, int, int], float],
-    mix_s: Callable[[int, int, int], float],
+    take_s: Callable[[int, int, int], float],
+    show_s: Callable[[int, int, int], float],
     *,
     in_backward: bool,
 ) -> np.ndarray:
@@ -68,8 +69,8 @@ def decentralized(
             update(i, t, b)
 
     def update(i: int, t: int, b: int) -> None:
-        takes_in = mix_s(t - 1, b, i) if t else 0.0
-        heap.after(takes_in + work.update_s[b], lambda: has_updated(i, t, b))
+        takes_in = take_s(t - 1, b, i) if t else 0.0
+        heap.after(takes_in + work.update_s[b] + show_s(t, b, i), lambda: has_updated(i, t, b))
 
     def has_updated(i: int, t: int, b: int) -> None:
         posted[i].add((t, b))

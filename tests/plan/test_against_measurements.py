@@ -1,6 +1,7 @@
 """The scripts that put the planner against real runs and published times: they calibrate, and add up honestly."""
 
 import json
+import os
 
 import pytest
 
@@ -9,15 +10,23 @@ from plan_published import CLUSTERS, TOPOLOGIES, Fit
 from plan_real import summaries
 from side_by_side.cases import Case
 from side_by_side.launch import rows_of
+from side_by_side.quiet import share_of_others
 
 
 def test_a_round_begins_with_a_profile_of_its_workers() -> None:
     case = Case(workers=2, model="tiny", jitter_ms=5.0)
-    (told,) = rows_of(case, [], rounds=1, iterations=4, calibrates=True)
+    (told,) = rows_of(case, [], rounds=1, iterations=4, calibrates=True, most_disturbed=1.0)
+    assert 0 <= told["others"] <= 1
     profile = Profile.from_json(json.dumps(told["profile"]))
     assert (profile.cluster.workers, profile.cluster.local_size) == (2, 2)
     assert profile.work.forward_s > 0.0005  # the sleeps are part of it
     assert profile.cluster.inside is not None
+
+
+def test_others_are_whoever_else_kept_the_cores_busy() -> None:
+    cores = os.cpu_count() or 1
+    assert share_of_others(busy=3.0, own=1.0, wall=4.0) == pytest.approx(0.5 / cores)
+    assert share_of_others(busy=1.0, own=1.5, wall=4.0) == 0  # the system counts in ticks
 
 
 def test_errors_are_those_of_medians() -> None:

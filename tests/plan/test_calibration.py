@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup
 
 from gossamer.clock import Link, slow_workers
 from gossamer.plan import Profile, calibrate, plan
-from gossamer.plan._calibrate import _typical
+from gossamer.plan._calibrate import _evenly, _typical
 from gossamer.plan._measure_all_reduce import AllReduceTimes, measure_all_reduce
 from ranks import run_ranks
 
@@ -131,14 +131,73 @@ def test_a_model_without_parameters_is_refused() -> None:
         calibrate(nn.ReLU(), loss, BATCH, link=Link())
 
 
+def steps_of(waits: np.ndarray, *, seen: bool) -> np.ndarray:
+    """Moments of steps with a second of work in two halves, and so much queueing between them, noticed or not."""
+    wall = np.stack([0 * waits, 0.25 + waits, 0.75 + waits, 1 + waits, 2 + waits], axis=-1)
+    on_core = wall - np.stack([0 * waits, *[waits] * 3, 1 + waits], axis=-1)  # at last it waits for a neighbour
+    queued = seen * np.stack([0 * waits, *[waits] * 4], axis=-1)
+    return np.stack([wall, on_core, queued], axis=-1)
+
+
 def test_who_queues_for_a_core_is_slower_but_not_late() -> None:
     """Two workers take a core in turn: one second of work, and in every other step one more of waiting."""
     waits = np.array([[0.0, 1.0] * 10, [1.0, 0.0] * 10])
-    columns = {"forward": 0.25 + waits, "update": 0.1, "mix": 0.1, "queued": waits, "ready": 0.75, "end": 0.75}
-    everybody = np.stack([np.broadcast_to(column, waits.shape) for column in columns.values()], axis=-1)
-    work, computation = _typical(everybody, (8,))
+    worked_s = np.broadcast_to([0.1, 0.2, 0.3], (2, 20, 3))
+    work, computation = _typical(*_evenly(steps_of(waits, seen=True), worked_s, local_size=2), (8,))
     assert work.computation_s == pytest.approx(1.5)
+    assert work.forward_s == pytest.approx(0.25 * 1.5)
+    assert (*work.update_s, 8 * work.mix_s_per_byte, 8 * work.show_s_per_byte) == pytest.approx((0.15, 0.3, 0.45))
     assert computation.measured == (1.0,) * 100
-    late, its_computation = _typical(everybody * [1, 1, 1, 0, 1, 1], (8,))
+    late, its_computation = _typical(*_evenly(steps_of(waits, seen=False), worked_s, local_size=2), (8,))
     assert late.computation_s == pytest.approx(1.5)
+    assert late.update_s == pytest.approx((0.1,))
     assert (min(its_computation.measured), max(its_computation.measured)) == pytest.approx((2 / 3, 4 / 3), abs=1e-4)
+
+
+def test_workers_queue_for_the_cores_of_their_own_node() -> None:
+    waits = np.array([[0.0, 2.0], [2.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    moments, worked_s = _evenly(steps_of(waits, seen=True), np.ones((4, 2, 3)), local_size=2)
+    np.testing.assert_allclose(moments[..., -2], [[2, 2], [2, 2], [1, 1], [1, 1]])
+    np.testing.assert_allclose(worked_s[..., 0], [[2, 2], [2, 2], [1, 1], [1, 1]])
+
+
+class Busy(torch.optim.SGD):
+    """Its step takes 10 ms of a core."""
+
+    def step(self, closure: None = None) -> None:
+        super().step(closure)
+        until = time.thread_time() + 0.01
+        while time.thread_time() < until:
+            pass
+
+
+def three_in_pairs(group: ProcessGroup) -> tuple[Profile, bool]:
+    torch.manual_seed(group.rank())
+    model = Two()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = calibrate(
+        model,
+        loss,
+        BATCH,
+        optimizer=lambda parameters: Busy(parameters, lr=0.1),
+        group=group,
+        local_size=3,
+        steps=3,
+        bucket_bytes=1,
+    )
+    return found, all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_an_exchange_is_told_from_the_update_that_it_is_around() -> None:
+    """Of three workers the last has nobody; the model goes in two parts, each with a step of its own."""
+    (found, is_untouched), *others = run_ranks(3, three_in_pairs)
+    assert is_untouched
+    assert all(is_theirs for _, is_theirs in others)
+    assert sum(found.work.update_s) >= 0.02
+    assert found.work.mix_s_per_byte > 0
+    assert found.work.show_s_per_byte > 0
+
+
+def test_a_worker_alone_averages_with_a_copy() -> None:
+    found = calibrate(Two(), loss, BATCH, link=Link(), steps=2)
+    assert found.work.show_s_per_byte == found.work.mix_s_per_byte > 0

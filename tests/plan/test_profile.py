@@ -16,6 +16,7 @@ PROFILE = Profile(
         update_s=(0.001, 0.002),
         bucket_bytes=(4e6, 8e6),
         mix_s_per_byte=1e-10,
+        show_s_per_byte=3e-10,
         held_up_s_per_byte=2e-10,
     ),
     cluster=Cluster(
@@ -47,6 +48,12 @@ def test_a_profile_from_before_backward_was_seen_to_be_held_up() -> None:
     assert Profile.from_json(json.dumps(told)).work == replace(PROFILE.work, held_up_s_per_byte=0.0)
 
 
+def test_a_profile_from_before_showing_was_measured_takes_it_for_one_more_model() -> None:
+    told = json.loads(PROFILE.to_json())
+    assert told.pop("show_s_per_byte") == 3e-10
+    assert Profile.from_json(json.dumps(told)).work == replace(PROFILE.work, show_s_per_byte=1e-10)
+
+
 def test_more_of_the_same_machines() -> None:
     more = PROFILE.resized(64)
     assert (more.cluster.workers, more.cluster.local_size, more.cluster.computation.slow) == (64, 4, "")
@@ -63,6 +70,7 @@ def test_more_of_the_same_machines() -> None:
         (lambda told: told.pop("links"), "'links' is missing"),
         (lambda told: told["buckets"][0].update(backward_s=-1.0), "-1 cannot be"),
         (lambda told: told.update(held_up_s_per_byte=-2.0), "held up: -2 cannot be"),
+        (lambda told: told.update(show_s_per_byte=-3.0), "to show: -3 cannot be"),
         (lambda told: told.update(workers=9), "9 workers do not fill nodes of 4"),
         (lambda told: told["links"]["between_nodes"].update(speed=3), "speed"),
         (lambda told: told["buckets"].clear(), "give one of each"),

@@ -29,8 +29,8 @@ UNEVEN = Work(
     update_s=(0.05, 0.02, 0.08, 0.01),
     bucket_bytes=(4e6, 1e6, 6e6, 2e6),
 )
-MIXING = replace(UNEVEN, mix_s_per_byte=3e-9)
-"""The same, where taking in a neighbour's parameters takes time."""
+MIXING = replace(UNEVEN, mix_s_per_byte=3e-9, show_s_per_byte=5e-9)
+"""The same, where it takes time to take in a neighbour's parameters, and to put up one's own."""
 
 
 def nodes(workers: int = 8, seconds_a_model: float = 0.9, jitter: str = "lognormal:spread=0.5") -> Cluster:
@@ -64,15 +64,16 @@ def test_decentralized_training_is_what_events_on_a_heap_say(
         lambda step, i: set(schedule(step).neighbors(i)),
         lambda step, bucket, i: float(costs[step][bucket, i]),
         lambda step, bucket, i: 3e-9 * MIXING.bucket_bytes[bucket] * taken_in(schedule(step).neighbors(i), i),
+        lambda step, bucket, i: 5e-9 * MIXING.bucket_bytes[bucket] * bool(schedule(step).neighbors(i)),
         in_backward=in_backward,
     )
     np.testing.assert_allclose(np.array(ends), by_events, rtol=0, atol=1e-9)
 
 
 def taken_in(neighbours: tuple[int, ...], i: int) -> int:
-    """One's own; models of the same node of two one by one; and one sum from elsewhere."""
+    """Models of the same node of two one by one; and one sum from elsewhere."""
     near = [j for j in neighbours if j // 2 == i // 2]
-    return bool(neighbours) + len(near) + (len(near) < len(neighbours))
+    return len(near) + (len(near) < len(neighbours))
 
 
 @pytest.mark.parametrize("held_up_s_per_byte", [0.0, 3e-8])

@@ -71,15 +71,15 @@ class Wires:
         ways = self._groups(everybody) if mixing is None else self.ways(mixing)
         return np.asarray(np.min([way.s_per_byte for way in ways], axis=0)) * num_bytes
 
-    def passes(self, mixing: Mixing) -> Floats:
-        """How often each worker goes through a whole model to mix, `[N]`: once to put up its own; once for each
-        neighbour of its node, whose models it reads; once for what comes from other nodes, where sums arrive."""
+    def taken_in(self, mixing: Mixing) -> Floats:
+        """How many models each worker takes in, `[N]`: one of each neighbour of its node, whose models it reads; one of
+        all on other nodes, from where sums arrive."""
         arcs = mixing.weights.tocoo()
         receivers, senders = arcs.row[arcs.row != arcs.col], arcs.col[arcs.row != arcs.col]
         is_near = self._node[receivers] == self._node[senders]
         near = np.bincount(receivers[is_near], minlength=mixing.n)
         far = np.bincount(receivers[~is_near], minlength=mixing.n) > 0
-        return np.asarray(near + far + (near + far > 0), dtype=np.float64)
+        return np.asarray(near + far, dtype=np.float64)
 
     def ways(self, mixing: Mixing) -> tuple[Cost, ...]:
         """The costs of the ways there are to carry it out."""

@@ -42,7 +42,7 @@ def calibrate(
     bucket_bytes: int = BUCKET_BYTES,
     made: dict[str, Any] | None = None,
 ) -> Profile:
-    """Measure forward, backward by bucket, update and links, all workers at the same time.
+    """Measure forward, backward by bucket, update, exchanges and links, all workers at the same time.
 
     Args:
         model: it stays as it is; a copy is trained.
@@ -75,14 +75,24 @@ def calibrate(
         raise ValueError(f"{n} workers do not fill nodes of {local_size}: give the number of workers on each node")
     if group is not None:
         group.barrier().wait()
-    found = measure_work(model, loss, batch, optimizer or AdamW, steps=steps, bucket_bytes=bucket_bytes)
-    table = np.column_stack([found.forward_s, found.update_s, found.mix_s, found.queued_s, found.ready_s])
-    everybody = table[None] if group is None else gathered(group, table)  # [ranks, steps, 4 + buckets + 1]
+    found = measure_work(
+        model,
+        loss,
+        batch,
+        optimizer or AdamW,
+        steps=steps,
+        bucket_bytes=bucket_bytes,
+        group=group,
+        local_size=local_size,
+    )
+    moments, worked_s = (
+        mine[None] if group is None else gathered(group, mine) for mine in (found.moments, found.worked_s)
+    )
     device = next(model.parameters()).device
     links = Links(inside=None, between=None, pairs=()) if group is None else measure_links(group, local_size, device)
     between = link or links.between or links.inside
     assert between is not None
-    work, computation = _typical(everybody, found.bucket_bytes)
+    work, computation = _typical(*_evenly(moments, worked_s, local_size), found.bucket_bytes)
     about = {
         "by": "gossamer calibrate",
         "on": datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -107,16 +117,25 @@ def calibrate(
     )
 
 
-def _typical(everybody: Floats, bucket_bytes: tuple[int, ...]) -> tuple[Work, Computation]:
-    """What a usual worker takes, by how much its times vary, and who is slow.
+def _evenly(moments: Floats, worked_s: Floats, local_size: int) -> tuple[Floats, Floats]:
+    """Moments, `[ranks, steps, moments]`, and work, as they are where everybody queues alike (see `Measured`).
 
-    Where workers share cores they queue for these, and who waits in one step has others wait in another: that makes
-    all of them slower, but nobody late. So queueing counts by its mean.
+    Where workers of a node share its cores they queue for these, and who waits in one step has others wait in another:
+    that makes all of them slower, but nobody late. So whatever is worked on a core takes the same share of it all.
     """
-    forward_s, update_s, mix_s, queued_s = (everybody[..., column] for column in range(4))
-    ready_s = everybody[..., 4:]
-    computation_s = forward_s + ready_s[..., -1]  # [ranks, steps]
-    computation_s += queued_s.mean(axis=1, keepdims=True) - queued_s
+    _, on_core_s, queued_s = (
+        (moments[:, :, -1] - moments[:, :, 0]).reshape(-1, local_size, moments.shape[1], 3).sum((1, 2)).T
+    )
+    slower = np.repeat(1 + queued_s / on_core_s, local_size)[:, None, None]
+    wall_s, on_core_s, queued_s = np.moveaxis(moments - moments[:, :, :1], -1, 0)
+    return wall_s - queued_s + (slower - 1) * on_core_s, slower * worked_s
+
+
+def _typical(moments: Floats, worked_s: Floats, bucket_bytes: tuple[int, ...]) -> tuple[Work, Computation]:
+    """What a usual worker takes, by how much its times vary, and who is slow."""
+    forward_s, computation_s = moments[..., 1], moments[..., -2]  # [ranks, steps]
+    ready_s = moments[..., 2:-1] - moments[..., 1:2]
+    update_s, take_s, show_s = np.moveaxis(worked_s, -1, 0)
     own = np.median(computation_s, axis=1)  # of a worker: that it was held up once does not make it slow
     usual = float(np.median(own))
     slow = {rank: time / usual for rank, time in enumerate(own.tolist()) if time > _SLOW * usual}
@@ -129,7 +148,9 @@ def _typical(everybody: Floats, bucket_bytes: tuple[int, ...]) -> tuple[Work, Co
         backward_s=backward_s,
         update_s=tuple(float(update_s[others].mean()) * size / sum(sizes) for size in sizes),
         bucket_bytes=sizes,
-        mix_s_per_byte=float(mix_s[others].mean()) / sum(sizes),
+        # Medians of workers: one may have had nobody to exchange with.
+        mix_s_per_byte=float(np.median(take_s.mean(axis=1))) / sum(sizes),
+        show_s_per_byte=float(np.median(show_s.mean(axis=1))) / sum(sizes),
     )
     return work, Computation(
         slow=",".join(f"{rank}={factor:.3g}" for rank, factor in slow.items()),

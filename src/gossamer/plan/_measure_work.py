@@ -1,10 +1,12 @@
-"""How long forward, backward by bucket and update take, measured on a copy of a model."""
+"""How long forward, backward by bucket, update and exchange take, measured on a copy of a model."""
 
 from __future__ import annotations
 
 import copy
+import os
 import time
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ from ._work import BUCKET_BYTES
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+    from torch.distributed import ProcessGroup
     from torch.optim import Optimizer
 
 Floats = NDArray[np.float64]
@@ -32,16 +35,12 @@ class Measured:
     """Of one worker, step by step."""
 
     bucket_bytes: tuple[int, ...]
-    forward_s: Floats
-    """`[steps]`."""
-    ready_s: Floats
-    """From the begin of backward until each bucket has its gradients, and until its end, `[steps, buckets + 1]`."""
-    update_s: Floats
-    """The optimizer's step, `[steps]`."""
-    mix_s: Floats
-    """An average of the model with another, `[steps]`."""
-    queued_s: Floats
-    """Of forward and backward: for a core that others had, `[steps]`; 0 where the system does not tell."""
+    moments: Floats
+    """Wall, on a core and ready but without one, in seconds: at the begin, after forward, when each bucket has its
+    gradients, after backward and in the end, `[steps, 3 + buckets + 1, 3]`."""
+    worked_s: Floats
+    """What of a core it takes to update, to take in a neighbour's model, and to put up one's own with whatever else an
+    exchange needs, `[steps, 3]`."""
 
 
 def measure_work(
@@ -52,9 +51,17 @@ def measure_work(
     *,
     steps: int,
     bucket_bytes: int = BUCKET_BYTES,
+    group: ProcessGroup | None = None,
+    local_size: int = 1,
 ) -> Measured:
-    """Train a copy of the model for some steps; the model itself is left alone."""
+    """Train a copy of the model for some steps; the model itself is left alone.
+
+    On CPUs every worker averages with one other meanwhile, as `gossamer.decentralize` has it. One that has no other,
+    or that is on a GPU, whose cores exchanges leave alone, averages with a copy.
+    """
     import torch
+
+    from ._measure_exchange import in_pairs
 
     model = copy.deepcopy(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -64,47 +71,39 @@ def measure_work(
     clock = _Clock(trained[0].device)
     buckets = _Buckets(trained, bucket_bytes, clock)
     others = [parameter.detach().clone() for parameter in trained]
-    forward, ready, update, mix, queued = [], [], [], [], []
-    for step in range(_WARM_UP + steps):
-        stepping.zero_grad()
-        marks = buckets.begin()
-        begun = clock.now()
-        queued_before_s = _queued_s()
-        value = loss(model, batch)
-        middle = clock.now()
-        value.backward()  # type: ignore[no-untyped-call]
-        queued_after_s = _queued_s()
-        end = clock.now()
-        stepping.step()
-        stepped = clock.now()
-        with torch.no_grad():
-            torch._foreach_lerp_([parameter.detach() for parameter in trained], others, 0.5)
-        mixed = clock.now()
-        clock.catch_up()
-        if step >= _WARM_UP:
-            forward.append(clock.between(begun, middle))
-            ready.append([clock.between(middle, end if mark is None else mark) for mark in (*marks, end)])
-            update.append(clock.between(end, stepped))
-            mix.append(clock.between(stepped, mixed))
-            queued.append(queued_after_s - queued_before_s)
+    moments, worked = [], []
+    with (
+        closing(clock),
+        in_pairs(model, stepping, group, local_size, bucket_bytes / 2**20)
+        if group is not None and group.size() > 1 and trained[0].is_cpu
+        else nullcontext() as exchange,
+    ):
+        for _ in range(_WARM_UP + steps):
+            begun = clock.now()
+            stepping.zero_grad()
+            marks = buckets.begin()
+            value = loss(model, batch)
+            middle = clock.now()
+            value.backward()  # type: ignore[no-untyped-call]
+            end = clock.now()
+            stepping.step()
+            stepped = clock.now()
+            if exchange is None:
+                with torch.no_grad():
+                    torch._foreach_lerp_([parameter.detach() for parameter in trained], others, 0.5)
+            mixed = clock.now()
+            ready = (end if mark is None else mark for mark in marks)
+            moments.append(clock.read(begun, middle, *ready, end, mixed))
+            update_s, take_s = np.diff(clock.read(end, stepped, mixed)[:, 1])
+            show_s = take_s
+            if exchange is not None:
+                all_s, (take_s, update_s) = update_s, exchange.since_last()
+                show_s = all_s - take_s - update_s
+            worked.append((update_s, take_s, show_s))
     buckets.close()
     return Measured(
-        bucket_bytes=tuple(buckets.sizes),
-        forward_s=np.array(forward),
-        ready_s=np.array(ready),
-        update_s=np.array(update),
-        mix_s=np.array(mix),
-        queued_s=np.array(queued),
+        bucket_bytes=tuple(buckets.sizes), moments=np.array(moments[_WARM_UP:]), worked_s=np.array(worked[_WARM_UP:])
     )
-
-
-def _queued_s() -> float:
-    """What this thread has waited for a core so far, while it could have run. Linux counts it."""
-    try:
-        _, waited_ns, _ = map(int, _SCHEDULED.read_text().split())
-    except OSError:
-        return 0.0
-    return 1e-9 * waited_ns
 
 
 class _Buckets:
@@ -142,25 +141,46 @@ class _Buckets:
 
 
 class _Clock:
-    """Moments on the device that computes: on a GPU, when it has come so far, not when it was told to."""
+    """Moments of this thread in seconds: wall, on a core, ready but without one. On a GPU, when it has come so far, not
+    when it was told to; nobody queues there."""
 
     def __init__(self, device: torch.device) -> None:
         self._is_cuda = device.type == "cuda"
+        self._scheduled = None if self._is_cuda or not _SCHEDULED.exists() else _SCHEDULED.open("rb", buffering=0)
 
     def now(self) -> Any:
         if not self._is_cuda:
-            return time.perf_counter()
+            return self._now_on_cpu()
         import torch
 
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
-    def between(self, one: Any, other: Any) -> float:
-        return float(1e-3 * one.elapsed_time(other) if self._is_cuda else other - one)
+    def _now_on_cpu(self) -> tuple[float, float, float]:
+        """All three of one moment: where another has got the core between them, once more."""
+        after = self._queued_s()
+        while True:
+            before, wall_s, on_core_s, after = after, time.perf_counter(), time.thread_time(), self._queued_s()
+            if before == after:
+                return wall_s, on_core_s, after
 
-    def catch_up(self) -> None:
-        if self._is_cuda:
-            import torch
+    def _queued_s(self) -> float:
+        """What this thread has waited for a core so far, while it could have run. Linux counts it."""
+        if self._scheduled is None:
+            return 0.0
+        return 1e-9 * int(os.pread(self._scheduled.fileno(), 64, 0).split()[1])
 
-            torch.cuda.synchronize()
+    def read(self, first: Any, *others: Any) -> Floats:
+        """`[moments, 3]`."""
+        if not self._is_cuda:
+            return np.array((first, *others))
+        import torch
+
+        torch.cuda.synchronize()
+        since_s = [0.0, *(1e-3 * first.elapsed_time(other) for other in others)]
+        return np.array([(time_s, time_s, 0.0) for time_s in since_s])
+
+    def close(self) -> None:
+        if self._scheduled is not None:
+            self._scheduled.close()

@@ -86,6 +86,7 @@ class Profile:
                 "inside_a_node": None if cluster.inside is None else asdict(cluster.inside),
             },
             "mix_s_per_byte": work.mix_s_per_byte,
+            "show_s_per_byte": work.show_s_per_byte,
             "held_up_s_per_byte": work.held_up_s_per_byte,
             "collective": self.collective,
             "pairs": [asdict(pair) for pair in self.pairs],
@@ -118,7 +119,9 @@ class Profile:
             update_s=tuple(bucket["update_s"] for bucket in buckets),
             bucket_bytes=tuple(bucket["bytes"] for bucket in buckets),
             mix_s_per_byte=told["mix_s_per_byte"],
-            held_up_s_per_byte=told.get("held_up_s_per_byte", 0.0),  # which was not always measured
+            # These two were not always measured: to show was taken for a pass over memory as to take in is.
+            show_s_per_byte=told.get("show_s_per_byte", told["mix_s_per_byte"]),
+            held_up_s_per_byte=told.get("held_up_s_per_byte", 0.0),
         )
         inside, varies = links["inside_a_node"], told["computation"]
         cluster = Cluster(

@@ -25,7 +25,10 @@ class _Exchange(NamedTuple):
     costs_s: list[Floats]
     """By bucket, `[..., N]`."""
     busy_s: Floats
-    passes: Floats | None
+    show_s: list[Floats]
+    """Of a worker, to put up each bucket, `[N]`."""
+    take_s: list[Floats]
+    """To take in what its neighbours have put up, `[N]`."""
 
 
 class Decentralized:
@@ -37,9 +40,10 @@ class Decentralized:
         e[i,b] = max(e[i,b−1] + f_i B_b, c'[i,b]) + U_b         c' is what arrived of the last iteration's exchange
         c[i,b] = max over i and its neighbours j of max(e[j,b], c[j,b−1]) + C_b
 
-    U_b is the optimizer's step, and what it takes to mix (`Wires.passes`). A worker's channel carries one
-    bucket after the other. So it is where the optimizer steps each bucket inside backward. Where it steps after
-    backward, as in a loop of the user's own, all of backward counts as forward.
+    U_b is the optimizer's step, with what it takes to take in neighbours' parameters before it (`Wires.taken_in`), and
+    to put up one's own after it. A worker's channel carries one bucket after the other. So it is where the optimizer
+    steps each bucket inside backward. Where it steps after backward, as in a loop of the user's own, all of backward
+    counts as forward.
 
     Arrays may have leading axes, `[..., N]`, for trainings that differ in their factors or in how slow exchanges are.
     """
@@ -61,10 +65,10 @@ class Decentralized:
         self._update_s = work.update_s
         self._bytes = np.array(work.bucket_bytes)
         self._schedule, self._wires, self._slowed = schedule, Wires(cluster), slowed
-        self._mix_s = work.mix_s_per_byte * self._bytes
+        self._mix_s_per_byte, self._show_s_per_byte = work.mix_s_per_byte, work.show_s_per_byte
         self._prepared: WeakKeyDictionary[Mixing, _Exchange] = WeakKeyDictionary()
-        self._passes: Floats | None = None
-        """How often the last exchange makes a worker go through a model, `[N]`."""
+        self._take_s: list[Floats | float] = [0.0] * work.num_buckets
+        """What the last exchange has left to take in."""
         self._channel: Floats | float = _NEVER
         self._arrived: list[Floats | float] = [_NEVER] * work.num_buckets
         self.ready_s: Floats = np.zeros(cluster.workers)
@@ -80,22 +84,23 @@ class Decentralized:
         for b, update_s in enumerate(self._update_s):
             if self._backward_s[b]:
                 ready = ready + factors * self._backward_s[b]
-            ready = np.maximum(ready, self._arrived[b]) + update_s
-            if self._passes is not None:
-                ready = ready + self._mix_s[b] * self._passes
+            ready = np.maximum(ready, self._arrived[b]) + (update_s + self._take_s[b] + exchange.show_s[b])
             channel = exchange.last(np.maximum(ready, channel)) + exchange.costs_s[b]
             self._arrived[b] = channel
-        self.ready_s, self._channel, self._passes = ready, channel, exchange.passes
+        self.ready_s, self._channel, self._take_s = ready, channel, [*exchange.take_s]
         self.busy_s = self.busy_s + exchange.busy_s
         self.num_steps += 1
 
     def _at(self, mixing: Mixing) -> "_Exchange":
         if mixing not in self._prepared:
+            takes_time = self._mix_s_per_byte or self._show_s_per_byte
+            taken_in = self._wires.taken_in(mixing) if takes_time else np.zeros(mixing.n)
             self._prepared[mixing] = _Exchange(
                 last=last_of(mixing),
                 costs_s=[cost * self._slowed for cost in self._wires.exchange_s(mixing, self._bytes)],
                 busy_s=self._wires.busy_s(mixing, self._bytes.sum()),
-                passes=self._wires.passes(mixing) if self._mix_s.any() else None,
+                show_s=[self._show_s_per_byte * size * (taken_in > 0) for size in self._bytes],
+                take_s=[self._mix_s_per_byte * size * taken_in for size in self._bytes],
             )
         return self._prepared[mixing]
 

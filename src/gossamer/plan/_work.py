@@ -26,7 +26,9 @@ class Work:
     """Of the optimizer."""
     bucket_bytes: tuple[float, ...]
     mix_s_per_byte: float = 0.0
-    """Of going once through parameters to mix them: to copy one's own, to take in a neighbour's."""
+    """Of taking in a neighbour's parameters."""
+    show_s_per_byte: float = 0.0
+    """Of putting up one's own for neighbours, and of all else that an exchange takes of a worker, whoever they are."""
     held_up_s_per_byte: float = 0.0
     """By what an all-reduce of parameters holds up the backward that goes on beside it: it takes of the same cores."""
 
@@ -42,6 +44,7 @@ class Work:
             ("update", self.update_s),
             ("size of a bucket", self.bucket_bytes),
             ("seconds a byte to mix", (self.mix_s_per_byte,)),
+            ("seconds a byte to show", (self.show_s_per_byte,)),
             ("seconds a byte that backward is held up", (self.held_up_s_per_byte,)),
         ):
             wrong = [value for value in values if not (value >= 0 and isfinite(value))]
