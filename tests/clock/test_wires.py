@@ -132,3 +132,11 @@ def test_nodes_that_cannot_be_are_refused() -> None:
         Cluster(workers=10, local_size=4)
     with pytest.raises(ValueError, match="not both"):
         Cluster(workers=8, local_size=4, links={(0, 1): SLOW})
+
+
+def test_whoever_sums_up_together_takes_in_as_much_as_three_neighbours() -> None:
+    on_one_host = Wires(Cluster(workers=8, local_size=8))
+    taken_in = {name: on_one_host.taken_in(build(name, 8)(0)).tolist() for name in ("complete", "ring", "star")}
+    assert taken_in == {"complete": [3.0] * 8, "ring": [2.0] * 8, "star": [7.0] + [1.0] * 7}
+    of_two = Wires(Cluster(workers=8, local_size=4)).taken_in(build("complete", 8)(0))
+    assert of_two.tolist() == [4.0] * 8  # three of its own node, and a sum of the other

@@ -16,6 +16,7 @@ from torch.distributed import ProcessGroup
 from gossamer.engines import NeighborLost, Transport, Wire, board
 from gossamer.engines.exchange import BoardExchange, ProcessExchange
 from gossamer.engines.futex import IS_AVAILABLE, Counter
+from gossamer.engines.shared_mean import SharedMean
 from gossamer.topologies import build
 from ranks import run_ranks
 from worlds import in_processes
@@ -41,6 +42,52 @@ def on_board(group: ProcessGroup, like: Tensor, wire: Wire | None = None, timeou
     transport.open_boards([like])
     assert transport.boards is not None
     return transport
+
+
+def test_a_part_is_summed_up_by_one_and_read_by_the_others(tmp_path: Path) -> None:
+    mine = board.Board.create(tmp_path / "board", 64)
+    other = board.Board(tmp_path / "board", 64)
+    assert mine.claim(5)
+    assert not other.claim(5)
+    assert other.claim(6)
+    assert not other.is_summed(5)
+    mine.summed(5)
+    assert other.is_summed(5)
+    assert not other.claim(5)
+    assert not mine.is_summed(5 + 1024)
+
+
+def test_a_part_whose_maker_has_gone_is_not_taken_for_whole(tmp_path: Path) -> None:
+    mine = board.Board.create(tmp_path / "board", 64)
+    other = board.Board(tmp_path / "board", 64)
+    assert other.claim(5)
+    other.close()
+    with pytest.raises(ConnectionError, match="exchange 5"):
+        mine.claim(5)
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_a_shared_mean_is_the_same_on_all_to_the_last_bit(size: int) -> None:
+    """Also of fewer values than members; whoever is early or late."""
+    mixing = build("complete", 5)(0)
+    start = torch.randn(5, size, generator=torch.Generator().manual_seed(0))
+
+    def rank(group: ProcessGroup) -> Tensor:
+        values = start[group.rank()].clone()
+        transport = on_board(group, values)
+        for step in range(20):
+            exchange = transport.start(mixing, values)
+            assert isinstance(exchange, SharedMean)
+            if step % 5 == group.rank():
+                time.sleep(0.003)
+            exchange.wait(values)
+            values += step * group.rank()
+        return values - step * group.rank()
+
+    first, *others = run_ranks(5, rank)
+    assert all(torch.equal(first, other) for other in others)
+    expected = start.double().mean(0) + sum(range(19)) * 2
+    torch.testing.assert_close(first.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("spec", SPECS)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from struct import Struct
 from typing import Self
 from uuid import uuid4
 
@@ -24,7 +25,9 @@ _FOLDER = Path("/dev/shm")
 _ALIGNED = 64
 _PLACES = 1024
 """How many exchanges can be on a board at once."""
-_HEADER = _ALIGNED + 8 * _PLACES
+_HEADER = _ALIGNED + 2 * 8 * _PLACES
+_FLOCK = Struct("hh4xqqi4x")
+"""How the system wants to be told of a lock."""
 _LOOK_EVERY_S = 1.0
 """How often somebody who waits looks whether the other is still alive."""
 
@@ -60,8 +63,9 @@ class Board:
         """The number of the latest exchange whose values are up."""
         self.read = Counter(words[1:2])
         """All values of others up to this exchange have been read by this worker."""
-        self.places = header[_ALIGNED:].view(np.int64)
-        """Where the values of an exchange begin, by its number modulo the length."""
+        self.places, self._summed = header[_ALIGNED:].view(np.int64).reshape(2, _PLACES)
+        """Where the values of an exchange begin, by its number modulo the length; and the number of the last exchange
+        there whose owner's part has been summed up, negative while somebody is at it."""
         self.room = memory[_HEADER:]
 
     @classmethod
@@ -82,6 +86,28 @@ class Board:
         start = int(self.places[exchange % _PLACES])
         return self.room[start : start + like.numel() * dtype.itemsize].view(dtype)
 
+    def is_summed(self, exchange: int) -> bool:
+        return bool(self._summed[exchange % _PLACES] == exchange)
+
+    def claim(self, exchange: int) -> bool:
+        """Whether the part of an exchange that lies here is one's own to sum up: nobody has, and nobody is at it."""
+        place = exchange % _PLACES
+        if not _lock(self._file, fcntl.F_WRLCK, place):
+            return False
+        before = self._summed[place]
+        if abs(before) != exchange:
+            self._summed[place] = -exchange
+            return True
+        _lock(self._file, fcntl.F_UNLCK, place)
+        if before < 0:
+            raise ConnectionError(f"whoever summed up exchange {exchange} has gone before it was done")
+        return False
+
+    def summed(self, exchange: int) -> None:
+        """What was claimed is done."""
+        self._summed[exchange % _PLACES] = exchange
+        _lock(self._file, fcntl.F_UNLCK, exchange % _PLACES)
+
     @property
     def is_left(self) -> bool:
         """Whether its owner is gone."""
@@ -91,6 +117,15 @@ class Board:
             return False
         fcntl.flock(self._file, fcntl.LOCK_UN)
         return True
+
+
+def _lock(file: int, kind: int, byte: int) -> bool:
+    """Lock a byte of an open file, or let it go; False where another has it. Ends with the process that has it."""
+    try:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+    except BlockingIOError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -172,6 +207,9 @@ class Boards:
         board = self._boards[rank]
         self._await(board.shown, exchange, rank, timeout_s)
         return board.values(exchange, like, dtype)
+
+    def board(self, rank: int) -> Board:
+        return self._boards[rank]
 
     def done(self, exchange: int) -> None:
         """All of this exchange has been read."""

@@ -80,7 +80,7 @@ class PairwiseExchange(ProcessExchange):
 
     def finish(self, out: Tensor) -> None:
         self._messages.wait()
-        _mix(out, self.values, self.transport.rank, self._received, self._weights)
+        mix(out, self.values, self.transport.rank, self._received, self._weights)
         wire = self.transport.wire
         wire.give_back(*self._received.values())
         if self._sent is not self.values:
@@ -244,7 +244,7 @@ class BoardExchange(ProcessExchange):
 
     def finish(self, out: Tensor) -> None:
         shown = {source: self._look(source) for source in self._weights if source != self.transport.rank}
-        _mix(out, self.values, self.transport.rank, shown, self._weights)
+        mix(out, self.values, self.transport.rank, shown, self._weights)
         self._boards.done(self.number)
 
     def _look(self, source: int) -> Tensor:
@@ -253,7 +253,7 @@ class BoardExchange(ProcessExchange):
         )
 
 
-def _mix(out: Tensor, own: Tensor, rank: int, others: dict[int, Tensor], weights: dict[int, float]) -> None:
+def mix(out: Tensor, own: Tensor, rank: int, others: dict[int, Tensor], weights: dict[int, float]) -> None:
     """`Σ w_j x_j` into `out`, which may be `own`. In the order of the ranks: equal sums are equal to the last bit."""
     is_average = rank in weights and abs(sum(weights.values()) - 1) < 1e-9
     match [*others.items()]:

@@ -25,6 +25,7 @@ from .board import Boards, aligned
 from .courier import Courier, at_once
 from .exchange import BoardExchange, GroupMean, NeighborSum, PairwiseExchange, ProcessExchange, Unmixed, WindowMean
 from .patience import Patience
+from .shared_mean import WORTH_SHARING, SharedMean
 from .staging import Staged, Streamed
 from .wire import Buffers, Wire
 
@@ -140,8 +141,11 @@ class Transport:
         partners = range(self.size) if members is None else members
         if self._is_on_board(partners, mixing.degree if members is None else len(members) - 1, values):
             assert self.boards is not None
-            sent = float(mixing.models_sent[self.rank])
-            return BoardExchange(self, self.boards, mixing.row(self.rank), mixing.listeners(self.rank), sent, values)
+            is_shared = (
+                members is not None and len(members) >= WORTH_SHARING and self.wire.dtype_of(values) == values.dtype
+            )
+            kind, sent = SharedMean if is_shared else BoardExchange, float(mixing.models_sent[self.rank])
+            return kind(self, self.boards, mixing.row(self.rank), mixing.listeners(self.rank), sent, values)
         if members is not None and len(members) > 2:
             return GroupMean(self, members, values)
         if mixing.window is not None and mixing.window.is_by_doubling and self.wire.dtype is None:
