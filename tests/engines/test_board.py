@@ -66,6 +66,26 @@ def test_a_part_whose_maker_has_gone_is_not_taken_for_whole(tmp_path: Path) -> N
         mine.claim(5)
 
 
+def test_whoever_goes_while_it_sums_up_is_named_and_leaves_the_values_of_others_alone() -> None:
+    mixing = build("complete", 4)(0)
+
+    def rank(group: ProcessGroup) -> tuple[int, bool] | None:
+        values = torch.full((100,), float(group.rank()))
+        transport = on_board(group, values)
+        exchange = transport.start(mixing, values)
+        assert transport.boards is not None
+        if group.rank() == 3:
+            assert transport.boards.board(1).claim(exchange.number)
+            transport.leave_boards()
+            return None
+        time.sleep(0.5)
+        with pytest.raises(NeighborLost, match="exchange") as lost:
+            exchange.wait(values)
+        return lost.value.rank, bool((values == group.rank()).all())
+
+    assert run_ranks(4, rank) == [(3, True)] * 3 + [None]
+
+
 @pytest.mark.parametrize("size", [1, 4, 1000])
 def test_a_shared_mean_is_the_same_on_all_to_the_last_bit(size: int) -> None:
     """Also of fewer values than members; whoever is early or late."""

@@ -100,7 +100,7 @@ class Board:
             return True
         _lock(self._file, fcntl.F_UNLCK, place)
         if before < 0:
-            raise ConnectionError(f"whoever summed up exchange {exchange} has gone before it was done")
+            raise ConnectionError(f"whoever summed up exchange {exchange} has closed its boards before it was done")
         return False
 
     def summed(self, exchange: int) -> None:

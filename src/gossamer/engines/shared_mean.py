@@ -23,15 +23,12 @@ class SharedMean(BoardExchange):
 
     def finish(self, out: Tensor) -> None:
         shown = {rank: self._look(rank) for rank in sorted(self._weights)}
-        parts, flat = self._parts(), out.view(-1)
-        deadline = time.monotonic() + self.transport.timeout_s
-        while parts:
-            for rank, part in list(parts.items()):
-                if self._is_summed(rank, part, shown):
-                    flat[part] = shown[rank][part]
-                    del parts[rank]
-            if parts:  # others are at them
-                self.transport.wait_on(lambda: _pause(deadline), *parts)
+        parts, deadline = self._parts(), time.monotonic() + self.transport.timeout_s
+        while missing := [rank for rank, part in parts.items() if not self._is_summed(rank, part, shown)]:
+            self.transport.wait_on(lambda: _pause(deadline, missing), *shown)
+        flat = out.view(-1)  # not before all is there: where somebody is lost the values stay what they were
+        for rank, part in parts.items():
+            flat[part] = shown[rank][part]
         self._boards.done(self.number)
 
     def _is_summed(self, rank: int, part: slice, shown: dict[int, Tensor]) -> bool:
@@ -53,7 +50,7 @@ class SharedMean(BoardExchange):
         return {members[place]: slice(place * size, (place + 1) * size) for place in order}
 
 
-def _pause(deadline: float) -> None:
+def _pause(deadline: float, missing: list[int]) -> None:
     if time.monotonic() > deadline:
-        raise TimeoutError("timed out: others have not summed up what they are at")
+        raise TimeoutError(f"timed out: others have not summed up the parts of ranks {missing}")
     time.sleep(_LOOK_AGAIN_S)
