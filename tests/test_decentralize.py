@@ -336,7 +336,7 @@ def refusal(size: int, **settings: Any) -> str:
     ("size", "settings", "words"),
     [
         (3, {"topology": "one-peer-exponential"}, ["n=3", "take base-2"]),
-        (3, {"local_size": 1}, ["3/1 = 3", "base-2"]),
+        (3, {"local_size": 1}, ["3/1 = 3", "alternating-nodes"]),
         (3, {"topology": "alternating-ring"}, ["n=3", "take 2 or 4 workers"]),
         (2, {"topology": "rign"}, ["'rign'", "did you mean 'ring'?"]),
         (2, {"topology": topologies.build("ring", 3)}, ["3 workers", "has 2", "build it for 2"]),

@@ -11,6 +11,7 @@ import pytest
 from gossamer.topologies import (
     Schedule,
     alternating_exponential_ring,
+    alternating_nodes,
     alternating_ring,
     one_peer_exponential,
     random_matching,
@@ -73,9 +74,34 @@ def test_alternating_exponential_ring_of_four_nodes() -> None:
     ]
 
 
+@pytest.mark.parametrize(("n", "local_size"), [(3, 1), (9, 3), (12, 2), (96, 4), (90, 3), (35, 1)])
+def test_alternating_nodes_are_exact_after_a_period_for_any_number_of_nodes(n: int, local_size: int) -> None:
+    schedule = alternating_nodes(n, local_size)
+    np.testing.assert_allclose(product(schedule), 1 / n, atol=1e-14)
+    crossings = np.zeros(n // local_size)
+    for step in range(schedule.period or 0):
+        groups = schedule(step).groups
+        assert groups is not None
+        for group in groups:
+            nodes = {rank // local_size for rank in group}
+            assert len(group) == local_size * len(nodes)  # whole nodes only
+            if len(nodes) > 1:
+                crossings[list(nodes)] += 1
+    assert (crossings == schedule.period / 2).all()  # the slow link every second step
+
+
+@pytest.mark.parametrize(("n", "local_size"), [(2, 1), (8, 2), (64, 8)])
+def test_alternating_nodes_of_a_power_of_two_are_the_exponential_ring(n: int, local_size: int) -> None:
+    ours, published = alternating_nodes(n, local_size), alternating_exponential_ring(n, local_size)
+    assert ours.period == published.period
+    for step in range(ours.period or 0):
+        np.testing.assert_array_equal(ours(step).matrix(), published(step).matrix())
+
+
+@pytest.mark.parametrize("make", [alternating_exponential_ring, alternating_nodes])
 @pytest.mark.parametrize("n", [1, 4, 6])
-def test_one_node_is_complete(n: int) -> None:
-    schedule = alternating_exponential_ring(n, n)
+def test_one_node_is_complete(make: Callable[[int, int], Schedule], n: int) -> None:
+    schedule = make(n, n)
     assert schedule.period == 1
     assert schedule(3).is_complete
 
@@ -114,7 +140,7 @@ def test_random_matching_is_drawn_from_seed_and_step() -> None:
             r"even number of workers, got n=7; take 6 or 8 workers, or ring or base-2",
         ),
         (lambda: alternating_exponential_ring(10, 4), r"10 workers do not fill nodes of local_size=4"),
-        (lambda: alternating_exponential_ring(12, 4), r"12/4 = 3; take 2 or 4 nodes of 4, or base-2"),
+        (lambda: alternating_exponential_ring(12, 4), r"12/4 = 3; take 2 or 4 nodes of 4, or alternating-nodes"),
         (lambda: alternating_exponential_ring(12, 0), r"local_size .*at least 1; got 0"),
         (lambda: random_matching(4, seed=-1), r"seed .*got -1"),
         (lambda: random_matching(0), r"at least 1; got 0"),

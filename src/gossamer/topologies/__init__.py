@@ -30,6 +30,7 @@ from gossamer.topologies._graphs import (
 from gossamer.topologies._mixing import Mixing, all_reduce_models
 from gossamer.topologies._pairs import (
     alternating_exponential_ring,
+    alternating_nodes,
     alternating_ring,
     one_peer_exponential,
     random_matching,
@@ -49,6 +50,7 @@ __all__ = [
     "ada_k",
     "all_reduce_models",
     "alternating_exponential_ring",
+    "alternating_nodes",
     "alternating_ring",
     "base_graph",
     "bipartite_exponential",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -80,35 +81,94 @@ def alternating_exponential_ring(n: int, local_size: int = 1) -> Schedule:
     >>> schedule(0).groups
     ((0, 1, 2, 3), (4, 5), (6, 7))
     """
-    num_workers(n, "an alternating exponential ring")
-    local_size = whole_number(local_size, "local_size", 1)
+    nodes = _nodes(n, local_size, "an alternating exponential ring")
     name = f"alternating-exponential-ring:local_size={local_size}"
-    num_nodes, rest = divmod(n, local_size)
+    num_nodes = len(nodes)
+    if not is_power_of_two(num_nodes):
+        around = powers_of_two_around(num_nodes)
+        raise ValueError(
+            f"the nodes of an alternating exponential ring must be a power of two, got {n}/{local_size} = "
+            f"{num_nodes}; take {around} nodes of {local_size}, or alternating-nodes, which takes any number of them"
+        )
+    if num_nodes == 1:
+        return cycle([complete(n)], name=name)
+    stages: list[Mixing] = []
+    for digit in range(num_nodes.bit_length() - 1):
+        stages += _jointly_in_turn(nodes, _apart(num_nodes, 1 << digit), f"nodes {1 << digit} apart")
+    return cycle(stages, name=name)
+
+
+def alternating_nodes(n: int, local_size: int = 1) -> Schedule:
+    """Nodes of `local_size` workers; two or a few nodes average jointly every other step, alone in between: any n.
+
+    The alternating exponential ring, for any number of nodes N: with N = p₁·p₂·… (primes, small ones first) nodes have
+    mixed-radix digits, and groups of pₖ nodes that differ in the k-th digit only take the place of its pairs. Half of
+    them average jointly in one step, the other half in the next; a period gives the exact average. For N = 2ʳ the two
+    are the same. A large prime factor is a large group. One node averages within at every step: it is complete.
+
+    Reference: pairs of nodes in turn as in Wang et al., From promise to practice: realizing high-performance
+    decentralized training, ICLR 2025; mixed-radix digits as in Takezawa et al., Beyond exponential graph, NeurIPS 2023.
+
+    >>> schedule = alternating_nodes(12, local_size=2)
+    >>> schedule.period, schedule.steps_to_exact()
+    (4, 4)
+    >>> schedule(0).groups, schedule(2).groups
+    (((0, 1, 2, 3), (4, 5), (6, 7), (8, 9, 10, 11)), ((0, 1, 4, 5, 8, 9), (2, 3), (6, 7), (10, 11)))
+    """
+    nodes = _nodes(n, local_size, "alternating nodes")
+    name = f"alternating-nodes:local_size={local_size}"
+    if len(nodes) == 1:
+        return cycle([complete(n)], name=name)
+    stages: list[Mixing] = []
+    distance = 1
+    for size in _prime_factors(len(nodes)):
+        apart = np.arange(len(nodes)).reshape(-1, size, distance).swapaxes(1, 2).reshape(-1, size)
+        stages += _jointly_in_turn(nodes, apart.tolist(), f"nodes {distance} apart")
+        distance *= size
+    return cycle(stages, name=name)
+
+
+def _nodes(n: int, local_size: int, family: str) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """The ranks of every node, `[nodes, local_size]`."""
+    num_workers(n, family)
+    local_size = whole_number(local_size, "local_size", 1)
+    rest = n % local_size
     if rest:
         raise ValueError(
             f"{n} workers do not fill nodes of local_size={local_size}; "
             f"take a local_size that divides {n}, or {n - rest or local_size} workers"
         )
-    if not is_power_of_two(num_nodes):
-        around = powers_of_two_around(num_nodes)
-        raise ValueError(
-            f"the nodes of an alternating exponential ring must be a power of two, got {n}/{local_size} = "
-            f"{num_nodes}; take {around} nodes of {local_size}, or base-2, which takes any n"
-        )
-    if num_nodes == 1:
-        return cycle([complete(n)], name=name)
-    nodes = np.arange(n).reshape(num_nodes, local_size)
-    stages: list[Mixing] = []
-    for digit in range(num_nodes.bit_length() - 1):
-        distance = 1 << digit
-        pairs = _apart(num_nodes, distance)
-        for together in (0, 1):
-            groups: list[list[int]] = []
-            for count, (a, b) in enumerate(pairs):
-                joint = count % 2 == together
-                groups += [nodes[[a, b]].ravel().tolist()] if joint else [nodes[a].tolist(), nodes[b].tolist()]
-            stages.append(from_groups(n, groups, f"nodes {distance} apart, phase {together + 1}"))
-    return cycle(stages, name=name)
+    return np.arange(n).reshape(-1, local_size)
+
+
+def _jointly_in_turn(
+    nodes: np.ndarray[tuple[int, int], np.dtype[np.int64]], together: Sequence[Sequence[int]], name: str
+) -> list[Mixing]:
+    """Two steps: in one the even-counted sets of nodes average jointly and the others within, then the roles swap."""
+    stages = []
+    for phase in (0, 1):
+        groups: list[list[int]] = []
+        for count, members in enumerate(map(list, together)):
+            joint = count % 2 == phase
+            groups += [nodes[members].ravel().tolist()] if joint else nodes[members].tolist()
+        stages.append(from_groups(nodes.size, groups, f"{name}, phase {phase + 1}"))
+    return stages
+
+
+def _prime_factors(n: int) -> list[int]:
+    """In ascending order.
+
+    >>> _prime_factors(252)
+    [2, 2, 3, 3, 7]
+    """
+    factors: list[int] = []
+    divisor = 2
+    while n > 1:
+        while n % divisor == 0:
+            factors.append(divisor)
+            n //= divisor
+        divisor += 1
+    return factors
 
 
 def _apart(n: int, distance: int) -> list[tuple[int, int]]:

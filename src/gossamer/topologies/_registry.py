@@ -103,6 +103,9 @@ FAMILIES: dict[str, Family] = {
     "alternating-exponential-ring": Family(
         _pairs.alternating_exponential_ring, "pairs of nodes 1, 2, 4 … apart, jointly and within in turn"
     ),
+    "alternating-nodes": Family(
+        _pairs.alternating_nodes, "two or a few nodes, jointly and within in turn, exact after one period, any number"
+    ),
     "random-matching": Family(_pairs.random_matching, "fresh random pairs at every step"),
 }
 
@@ -137,7 +140,7 @@ def build(
     """The schedule that `spec` names, for n workers: a name, then parameters as `:key=value`.
 
     The keyword arguments are context: each goes to the families that take it (Ada knows epochs, random graphs
-    a seed, an alternating exponential ring the workers of a node) unless the spec sets it. Ada by default
+    a seed, alternating nodes the workers of one) unless the spec sets it. Ada by default
     falls from complete to 2 neighbours in 75 % of the epochs.
 
     >>> build("ring", 8).spectral_gap() == build("ring-lattice:k=2", 8).spectral_gap()
