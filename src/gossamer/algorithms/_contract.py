@@ -84,6 +84,15 @@ class Replica(Protocol):
         writing into it changes the next step. Empty before the first."""
         ...
 
+    def lend(self) -> Tensor:
+        """Memory for values like the parameters, whatever is in it, for a step or some: were it fresh each time, it
+        would have to be mapped each time."""
+        ...
+
+    def give_back(self, memory: Tensor) -> None:
+        """What was lent is needed no more."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(ABC):

@@ -35,7 +35,8 @@ class OverlappedDPSGD(Algorithm):
     settle, and θ is refused.
 
     To be more than one step behind takes memory: a copy of the model for each, since what has set out must stay as it
-    was; and where workers of a host read each other's models in shared memory, room there for two for each.
+    was, and one for what arrives; and where workers of a host read each other's models in shared memory, room there for
+    two for each.
 
     Reference: Wang et al., "From promise to practice: realizing high-performance decentralized training",
     ICLR 2025, arXiv 2410.11998. For the roots: Levin and May, "A note on difference-delay equations", Theoretical
@@ -87,8 +88,8 @@ class OverlappedDPSGD(Algorithm):
         if self._takes_all:
             replica.pending[_WHOLE] = mix.start(replica.params)
         else:
-            sent = replica.params.clone()
-            replica.pending[f"pull {replica.step}"] = _Pull(mix.start(sent), sent)
+            sent = replica.lend().copy_(replica.params)
+            replica.pending[f"pull {replica.step}"] = _Pull(mix.start(sent), sent, replica)
 
     def settle(self, replica: Replica, mix: Mix) -> None:
         while replica.pending:
@@ -100,7 +101,10 @@ class OverlappedDPSGD(Algorithm):
         if name == _WHOLE:
             exchange.wait(replica.params)
         else:
-            replica.params.add_(exchange.wait(), alpha=self.share)
+            pull = exchange.wait()
+            replica.params.add_(pull, alpha=self.share)
+            if isinstance(exchange, _Pull):  # else it is what a checkpoint has brought
+                replica.give_back(pull)
 
 
 @dataclass(frozen=True)
@@ -112,10 +116,13 @@ class _Pull:
 
     exchange: Exchange
     sent: Tensor
+    replica: Replica
 
     def wait(self, out: Tensor | None = None) -> Tensor:
-        mixed = self.exchange.wait()
-        return torch.sub(mixed, self.sent, out=self.sent if out is None else out)  # nobody reads it any more
+        mixed = self.exchange.wait(self.replica.lend())
+        pull = torch.sub(mixed, self.sent, out=self.sent if out is None else out)  # nobody reads it any more
+        self.replica.give_back(mixed)
+        return pull
 
 
 def _stable_share(behind: int) -> float:
