@@ -6,7 +6,8 @@
 
 Contenders: no communication at all (`none`, the floor), PyTorch's DDP (`ddp`), its post-local SGD with an average every
 4 steps (`post-local-sgd`), torchft's fault-tolerant DDP (`torchft`), Decent-DP and Gossamer's `decentralize` on four
-topologies each. All train the same perceptron on the same batches with the same AdamW, one thread a worker, over gloo.
+topologies each, the latter also two steps behind its neighbours (`gossamer-2-behind`). All train the same perceptron on
+the same batches with the same AdamW, one thread a worker, over gloo.
 In each round every contender trains for some iterations in turn, in a random order. A ratio is that of two times of one
 round; its median and quartiles over the rounds are what counts. With jitter every worker sleeps in each iteration for a
 time drawn from an exponential distribution; all contenders get the same draws.
@@ -235,7 +236,7 @@ def _case_table(summaries: list[Summary]) -> Table:
             _spread(summary.to_ddp, 2),
             _spread(summary.to_decent_dp, 2),
             *([_spread(summary.to_least, 2)] if limit else []),
-            style="bold" if summary.name == OURS else None,
+            style="bold" if summary.name in OURS else None,
         )
     return table
 
@@ -244,12 +245,12 @@ def _bars_table(found: list[Bar]) -> Table:
     table = Table(
         title="Bars for Gossamer's iteration time", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
-    for heading in ("case", "topology", "times", "at most", "measured", ""):
+    for heading in ("case", "contender", "times", "at most", "measured", ""):
         table.add_column(heading)
     for bar in found:
         table.add_row(
             str(bar.summary.case),
-            bar.summary.topology,
+            f"{bar.summary.name} {bar.summary.topology}",
             bar.what,
             f"{bar.limit:.2f}" + (" within the spread" if bar.is_within_spread else ""),
             _spread(bar.value, 2),

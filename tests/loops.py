@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import pi, sin
 from typing import Any
 
 import torch
@@ -64,19 +65,22 @@ def everything(model: nn.Module) -> Tensor:
 def by_hand(loop: Loop, schedule: Schedule, num_steps: int, algorithm: str = "d-psgd-overlapped") -> Tensor:
     """All replicas after so many steps, `[N, P]`, one after the other in plain Python.
 
-    Overlapped, that is x_i(t+1) = sum_j w_ij x_j(t) - lr d_i(x_i(t)).
+    Overlapped, that is x_i(t+1) = sum_j w_ij x_j(t) - lr d_i(x_i(t)); with b = `behind` above 1, x_i(t+1) =
+    x_i(t) + sin(π/(4b-2)) (sum_j w_ij x_j(s) - x_i(s)) - lr d_i(x_i(t)), s = t + 1 - b.
     """
     replicas = [loop.begin() for _ in range(schedule.n)]
     models = [model for model, _, _ in replicas]
-    name, _, every = algorithm.partition(":every=")
-    schedule = schedule.per_round(int(every or 1))
+    name, _, setting = algorithm.partition(":")
+    number = int(setting.partition("=")[2] or 1)
+    schedule = schedule.per_round(number if name == "local-sgd" else 1)
+    sent: list[list[nn.Module]] = []
     for step in range(num_steps):
         for rank, (model, optimizer, _) in enumerate(replicas):
             optimizer.zero_grad()
             loop.backward(model, rank, step)
         match name:
-            case "d-psgd-overlapped" if step > 0:
-                mix_by_hand(models, schedule(step - 1))
+            case "d-psgd-overlapped" if step >= number:
+                pull_by_hand(models, sent[step - number], schedule(step - number), sin(pi / (4 * number - 2)))
             case "d-psgd-cta":
                 mix_by_hand(models, schedule(step))
             case "all-reduce":
@@ -85,8 +89,9 @@ def by_hand(loop: Loop, schedule: Schedule, num_steps: int, algorithm: str = "d-
             optimizer.step()
             if scheduler is not None:
                 scheduler.step()
-        if name == "d-psgd" or (name == "local-sgd" and (step + 1) % int(every) == 0):
+        if name == "d-psgd" or (name == "local-sgd" and (step + 1) % number == 0):
             mix_by_hand(models, schedule(step))
+        sent.append(copy.deepcopy(models))
     return torch.stack([flat(model) for model in models])
 
 
@@ -95,6 +100,15 @@ def mix_by_hand(models: list[nn.Module], mixing: Mixing) -> None:
     for weights, model in zip(torch.from_numpy(mixing.matrix()), models, strict=True):
         for parameter, *values in zip(model.parameters(), *before, strict=True):
             parameter.data.copy_(sum(weight * value.double() for weight, value in zip(weights, values, strict=True)))
+
+
+def pull_by_hand(models: list[nn.Module], sent: list[nn.Module], mixing: Mixing, share: float) -> None:
+    """By a share of what mixing makes of models that were sent earlier."""
+    mixed = copy.deepcopy(sent)
+    mix_by_hand(mixed, mixing)
+    for model, before, after in zip(models, sent, mixed, strict=True):
+        for parameter, x, wx in zip(model.parameters(), before.parameters(), after.parameters(), strict=True):
+            parameter.data += share * (wx.data - x.data)
 
 
 def average_gradients(models: list[nn.Module]) -> None:

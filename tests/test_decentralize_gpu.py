@@ -20,7 +20,7 @@ from worlds import free_port, under
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 WORKERS, STEPS = 4, 6
-ALGORITHMS = ("d-psgd", "d-psgd-cta", "all-reduce", "local-sgd:every=2")
+ALGORITHMS = ("d-psgd", "d-psgd-cta", "all-reduce", "local-sgd:every=2", "d-psgd-overlapped:behind=2")
 SPECS = ("ring", "complete", "exponential", "one-peer-exponential", "alternating-exponential-ring", "ring-lattice:k=2")
 
 

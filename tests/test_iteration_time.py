@@ -137,6 +137,16 @@ def test_jitter_allows_what_neighbours_leave_time_for() -> None:
     assert 100 / complete.median > 100 / ring.median > max(slept) * 0.9
 
 
+def test_jitter_allows_more_to_those_who_hear_an_older_step() -> None:
+    case = Case(workers=4, model="small", jitter_ms=20)
+    rows = made_up(case, {"none": 1.0, "decent-dp:ring": 90, "gossamer:ring": 100, "gossamer-2-behind:ring": 80})[:4]
+    last, older = (summary for summary in summarize(rows) if summary.name.startswith("gossamer"))
+    assert last.to_least is not None
+    assert older.to_least is not None
+    assert 80 / older.to_least.median < 100 / last.to_least.median
+    assert [bar.value.median for bar in bars([last, older])] == pytest.approx([100 / 90, 80 / 90])
+
+
 def test_jitter_is_the_same_for_all_contenders_and_differs_between_workers_and_rounds() -> None:
     assert jitter_s(20, 3, 1, 50) == jitter_s(20, 3, 1, 50)
     assert len({tuple(jitter_s(20, number, rank, 50)) for number in range(3) for rank in range(4)}) == 12

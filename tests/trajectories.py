@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from gossamer.algorithms import Algorithm
+from gossamer.algorithms import ALGORITHMS, Algorithm
 from gossamer.engines import Engine, StackedEngine, SynchronousEngine
 from gossamer.topologies import Schedule, build
 from problems import OPTIMIZERS, network, network_batch, network_loss
@@ -21,6 +21,8 @@ TOPOLOGIES = (
     "ada",
     "complete",
 )
+METHODS = (*ALGORITHMS, "d-psgd-overlapped:behind=2")
+"""What the battery runs: all methods with their usual settings, and settings that make another method of one."""
 STEPS = 25
 """Two rounds of those that step alone the longest, 12 steps, and one more."""
 

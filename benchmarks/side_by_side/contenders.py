@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import torch.distributed as dist
 from torch import nn
@@ -90,9 +91,10 @@ def _alone(model: nn.Module, place: Place, topology: str) -> Iterator[Training]:
 
 
 @contextmanager
-def _gossamer(model: nn.Module, place: Place, topology: str) -> Iterator[Training]:
-    optimizer = _adamw(model)
-    with gossamer.decentralize(model, optimizer, topology=TOPOLOGIES[topology], local_size=place.case.local_size):
+def _gossamer(model: nn.Module, place: Place, topology: str, behind: int = 1) -> Iterator[Training]:
+    optimizer, algorithm = _adamw(model), f"d-psgd-overlapped:behind={behind}"
+    where = {"topology": TOPOLOGIES[topology], "local_size": place.case.local_size}
+    with gossamer.decentralize(model, optimizer, algorithm=algorithm, **where):
         yield Training(model, optimizer.zero_grad, optimizer.step)
 
 
@@ -195,10 +197,11 @@ _ATTACH: dict[str, Attach] = {
     "torchft": _torchft,
     "decent-dp": _decent_dp,
     "gossamer": _gossamer,
+    "gossamer-2-behind": partial(_gossamer, behind=2),
 }
 _PACKAGES = {"torchft": "torchft", "decent-dp": "decent-dp"}
 CONTENDERS = [
     Contender(name, topology)
     for name in _ATTACH
-    for topology in (TOPOLOGIES if name in ("decent-dp", "gossamer") else ("",))
+    for topology in (TOPOLOGIES if name.startswith(("decent-dp", "gossamer")) else ("",))
 ]

@@ -14,7 +14,10 @@ from .wire_time import least_ms
 Row = dict[str, Any]
 Key = tuple[str, str]
 """A contender's name and topology."""
-FLOOR, DDP, DECENT_DP, OURS = "none", "ddp", "decent-dp", "gossamer"
+FLOOR, DDP, DECENT_DP = "none", "ddp", "decent-dp"
+OURS = ("gossamer", "gossamer-2-behind")
+_BEHIND = {"gossamer-2-behind": 2}
+"""Steps behind which neighbours are heard, where it is more than one."""
 _DETAILS = ("computed_ms", "queued_ms", "waited_ms", "other_threads_ms")
 
 
@@ -81,7 +84,7 @@ def summarize(rows: Iterable[Row]) -> list[Summary]:
 def bars(summaries: Iterable[Summary]) -> list[Bar]:
     """The bars that apply to each of ours."""
     found = []
-    for ours in (summary for summary in summaries if summary.name == OURS):
+    for ours in (summary for summary in summaries if summary.name in OURS):
         jitter = ours.case.jitter_ms > 0
         if ours.case.links:
             limits = [("the links allow", ours.to_least, 1.15, False)]
@@ -108,8 +111,8 @@ def _summary(case: Case, key: Key, contenders: dict[Key, dict[int, Row]]) -> Sum
         iteration_ms=Spread.of(row["iteration_ms"] for row in rounds.values()),
         details_ms={detail: median(row[detail] for row in rounds.values()) for detail in _DETAILS},
         to_ddp=_ratio(rounds, contenders.get((DDP, ""))),
-        to_decent_dp=_ratio(rounds, contenders.get((DECENT_DP, topology))) if name == OURS else None,
-        to_least=_over_least(case, topology, rounds, contenders.get((FLOOR, "")))
+        to_decent_dp=_ratio(rounds, contenders.get((DECENT_DP, topology))) if name in OURS else None,
+        to_least=_over_least(case, key, rounds, contenders.get((FLOOR, "")))
         if topology and (case.links or case.jitter_ms)
         else None,
     )
@@ -123,14 +126,15 @@ def _ratio(rounds: dict[int, Row], others: dict[int, Row] | None) -> Spread | No
     return Spread.of(rounds[number]["iteration_ms"] / others[number]["iteration_ms"] for number in both)
 
 
-def _over_least(case: Case, topology: str, rounds: dict[int, Row], floor: dict[int, Row] | None) -> Spread | None:
+def _over_least(case: Case, key: Key, rounds: dict[int, Row], floor: dict[int, Row] | None) -> Spread | None:
     if floor is None:
         return None
-    least = {number: _least_ms(case, topology, number, row) for number, row in floor.items()}
+    least = {number: _least_ms(case, key, number, row) for number, row in floor.items()}
     return Spread.of(row["iteration_ms"] / least[number] for number, row in rounds.items() if number in least)
 
 
-def _least_ms(case: Case, topology: str, number: int, floor: Row) -> float:
+def _least_ms(case: Case, key: Key, number: int, floor: Row) -> float:
+    name, topology = key
     schedule, model = case.schedule(topology), MODELS[case.model]
     if case.links:
         return least_ms(LINKS[case.links], schedule, model.num_bytes, floor["iteration_ms"])
@@ -138,7 +142,7 @@ def _least_ms(case: Case, topology: str, number: int, floor: Row) -> float:
     sleeps_ms = [
         [1e3 * slept for slept in jitter_s(case.jitter_ms, number, rank, timed.stop)] for rank in range(case.workers)
     ]
-    return least_waiting_ms(schedule, sleeps_ms, floor["iteration_ms"] - floor["slept_ms"], timed)
+    return least_waiting_ms(schedule, sleeps_ms, floor["iteration_ms"] - floor["slept_ms"], timed, _BEHIND.get(name, 1))
 
 
 def _place(key: Key) -> tuple[int, Key]:

@@ -5,40 +5,40 @@ from collections.abc import Iterable, Sequence
 import pytest
 import torch
 
-from gossamer.algorithms import ALGORITHMS
+from gossamer import algorithms
 from gossamer.engines import StackedEngine
 from gossamer.topologies import build
 from problems import OPTIMIZERS, Point, half_square, network, network_batch, network_loss
-from trajectories import TOPOLOGIES, processes, schedule, stacked
+from trajectories import METHODS, TOPOLOGIES, processes, schedule, stacked
 
-ALGORITHM = pytest.mark.parametrize("name", list(ALGORITHMS))
+ALGORITHM = pytest.mark.parametrize("name", METHODS)
 EQUALS_ALL_REDUCE = ("all-reduce", "d-psgd")
 """On the complete graph with SGD: the mean of steps is the step of the mean. (Combine-then-adapt is a step behind: its
 replicas differ by the last local step, so its gradients are taken elsewhere.)"""
 STEPS_OF_ITS_OWN = ("qg-momentum", "adaptive", "slowmo", "diloco", "noloco")
 """Those that change what the optimizer does, even with one replica: what they do then is tested by itself."""
-MOVES_AS_THE_OPTIMIZER = [name for name in ALGORITHMS if name not in STEPS_OF_ITS_OWN]
+MOVES_AS_THE_OPTIMIZER = [name for name in METHODS if name not in STEPS_OF_ITS_OWN]
 
 
-PLAIN = ("all-reduce", "d-psgd", "d-psgd-cta", "d-psgd-overlapped", "local-sgd")
+PLAIN = ("all-reduce", "d-psgd", "d-psgd-cta", "d-psgd-overlapped", "d-psgd-overlapped:behind=2", "local-sgd")
 """The ways to mix, on every graph. The other methods ask for mixings in one of these ways: a few graphs tell."""
 TELLING = ("ring", "one-peer-exponential", "ada", "complete")
 
 
 def on(
-    topologies: Sequence[str], names: Iterable[str] = ALGORITHMS, *, others: Sequence[str] | None = None
+    topologies: Sequence[str], names: Iterable[str] = METHODS, *, others: Sequence[str] | None = None
 ) -> pytest.MarkDecorator:
     """Every algorithm on every graph that it can run on; of `others`, if given, those that are not `PLAIN`."""
     pairs = [
         (name, topology) for name in names for topology in (topologies if others is None or name in PLAIN else others)
     ]
     changing = {topology for topology in topologies if build(topology, 8).period != 1}
-    possible = [pair for pair in pairs if not (ALGORITHMS[pair[0]]().needs_constant_graph and pair[1] in changing)]
+    possible = [pair for pair in pairs if not (algorithms.build(pair[0]).needs_constant_graph and pair[1] in changing)]
     return pytest.mark.parametrize(("name", "topology"), possible)
 
 
 def engines_agree(name: str, topology: str, optimizer: str) -> None:
-    algorithm = ALGORITHMS[name]()
+    algorithm = algorithms.build(name)
     on_one_device = stacked(algorithm, schedule(topology, 8), optimizer)
     on_processes = processes(algorithm, schedule(topology, 8), optimizer)
     torch.testing.assert_close(on_processes, on_one_device, rtol=0, atol=1e-10)
@@ -59,8 +59,8 @@ def test_engines_agree_whatever_the_optimizer_keeps(name: str, topology: str) ->
 def test_complete_graph_equals_all_reduce(name: str) -> None:
     # momentum is linear in the gradients, so averaging parameters each step averages momenta as well
     complete = schedule("complete", 8)
-    centralized = stacked(ALGORITHMS["all-reduce"](), complete, num_steps=20)
-    decentralized = stacked(ALGORITHMS[name](), complete, num_steps=20)
+    centralized = stacked(algorithms.build("all-reduce"), complete, num_steps=20)
+    decentralized = stacked(algorithms.build(name), complete, num_steps=20)
     torch.testing.assert_close(decentralized, centralized, rtol=0, atol=1e-12)
 
 
@@ -74,7 +74,7 @@ def test_one_replica_equals_the_bare_optimizer(name: str, optimizer: str) -> Non
         bare_optimizer.zero_grad()
         network_loss(bare(inputs[0]), targets[0]).backward()
         bare_optimizer.step()
-    alone = stacked(ALGORITHMS[name](), schedule("ring", 1), optimizer, num_steps=20)
+    alone = stacked(algorithms.build(name), schedule("ring", 1), optimizer, num_steps=20)
     expected = torch.cat([p.detach().flatten() for p in bare.parameters()])
     torch.testing.assert_close(alone[0], expected, rtol=0, atol=1e-12)
 
@@ -87,7 +87,7 @@ def test_mixing_keeps_the_mean(name: str, topology: str) -> None:
         Point(),
         OPTIMIZERS["sgd"],
         num_replicas=n,
-        algorithm=ALGORITHMS[name](),
+        algorithm=algorithms.build(name),
         schedule=build(topology, n),
         loss=half_square,
     )
@@ -103,13 +103,13 @@ def test_mixing_keeps_the_mean(name: str, topology: str) -> None:
 
 @ALGORITHM
 def test_repeats_bit_by_bit(name: str) -> None:
-    first, second = (stacked(ALGORITHMS[name](), schedule("torus", 8), num_steps=20) for _ in range(2))
+    first, second = (stacked(algorithms.build(name), schedule("torus", 8), num_steps=20) for _ in range(2))
     assert torch.equal(first, second)
 
 
 @ALGORITHM
 def test_repeats_bit_by_bit_on_processes(name: str) -> None:
-    first, second = (processes(ALGORITHMS[name](), schedule("torus", 8), num_steps=20) for _ in range(2))
+    first, second = (processes(algorithms.build(name), schedule("torus", 8), num_steps=20) for _ in range(2))
     assert torch.equal(first, second)
 
 
@@ -121,7 +121,7 @@ def test_converges_on_quadratics_with_different_optima(name: str, topology: str)
         Point(),
         lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9 if name == "qg-momentum" else 0.0),
         num_replicas=n,
-        algorithm=ALGORITHMS[name](),
+        algorithm=algorithms.build(name),
         schedule=build(topology, n),
         loss=half_square,
     )

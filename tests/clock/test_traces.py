@@ -236,12 +236,22 @@ def test_neighbours_wait_for_neighbours_by_hand() -> None:
 def test_an_overlapped_exchange_hides_behind_the_next_gradient() -> None:
     """2 s a gradient, an exchange of 1 s costs nothing, one of 5 s costs 3."""
     for exchange_s, ends in ((1.0, [2.0, 4.0, 6.0]), (5.0, [2.0, 7.0, 12.0])):
-        clock = Rounds(cluster(4, 2.0, latency_s=exchange_s), build("ring", 4), 0.0, overlaps=True)
+        clock = Rounds(cluster(4, 2.0, latency_s=exchange_s), build("ring", 4), 0.0, steps_under_way=1)
         done = []
         for _ in range(3):
             clock.advance()
             done.append(clock.now_s)
         assert done == ends
+
+
+def test_an_exchange_that_is_under_way_for_two_steps_hides_behind_two_gradients() -> None:
+    """2 s a gradient, an exchange of 5 s: every other step waits for 1 s."""
+    clock = Rounds(cluster(4, 2.0, latency_s=5.0), build("ring", 4), 0.0, steps_under_way=2)
+    done = []
+    for _ in range(5):
+        clock.advance()
+        done.append(clock.now_s)
+    assert done == [2.0, 4.0, 7.0, 9.0, 12.0]
 
 
 def test_local_steps_wait_for_nobody() -> None:

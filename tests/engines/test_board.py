@@ -167,6 +167,40 @@ def test_several_parts_are_under_way_at_once() -> None:
         assert [kind is BoardExchange for kind in kinds] == [True, True, True, False]
 
 
+def test_models_of_several_steps_are_under_way_at_once() -> None:
+    """All on boards, as many as were announced."""
+    ring = build("ring", 4)(0)
+
+    def rank(group: ProcessGroup) -> None:
+        values = torch.full((100,), float(group.rank()))
+        transport = Transport(group, timeout_s=20)
+        transport.open_boards([values], steps_under_way=3)
+        expected = values.clone().fill_(sum((group.rank() + i) % 4 for i in (-1, 0, 1)) / 3)
+        under_way: list[ProcessExchange] = []
+        for step in range(20):
+            exchange = transport.start(ring, values + step)
+            assert isinstance(exchange, BoardExchange)
+            under_way.append(exchange)
+            if step >= 2:
+                torch.testing.assert_close(under_way.pop(0).wait(), expected + step - 2)
+
+    run_ranks(4, rank)
+
+
+def test_more_parts_than_a_board_has_places_for_are_sent() -> None:
+    def rank(group: ProcessGroup) -> list[bool]:
+        parts = [torch.zeros(1)] * (board.PLACES // 4)
+        there = []
+        for steps_under_way in (2, 3):
+            transport = Transport(group, timeout_s=20)
+            transport.open_boards(parts, steps_under_way=steps_under_way)
+            there.append(transport.boards is not None)
+            transport.close()
+        return there
+
+    assert run_ranks(2, rank) == [[True, False]] * 2
+
+
 def test_in_a_smaller_type_others_are_rounded_and_oneself_is_not() -> None:
     values = torch.linspace(1, 2, 4 * 7).view(4, 7)
 

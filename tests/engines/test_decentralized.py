@@ -18,7 +18,9 @@ from ranks import run_ranks
 from trajectories import perturbed
 
 N, STEPS = 4, 6
-OVERLAPPED_AND_NOT = pytest.mark.parametrize("algorithm", ["d-psgd-overlapped", "d-psgd", "all-reduce"])
+OVERLAPPED_AND_NOT = pytest.mark.parametrize(
+    "algorithm", ["d-psgd-overlapped", "d-psgd-overlapped:behind=2", "d-psgd", "all-reduce"]
+)
 
 
 def in_ranks(work: Callable[[Decentralized], Any], size: int = N, **settings: Any) -> list[Any]:
@@ -208,6 +210,26 @@ def test_parameters_changed_while_an_exchange_is_under_way_are_refused() -> None
     in_ranks(work, 2)
 
 
+def test_what_is_several_steps_behind_is_all_taken_in_before_a_change() -> None:
+    """Nothing that set out before the change may pull replicas apart after it."""
+
+    def work(training: Decentralized) -> tuple[Tensor, Tensor, Tensor]:
+        before = take_steps(training, range(4))
+        training.settle()
+        settled = everything(training.model)
+        for parameter in training.model.parameters():
+            nn.init.constant_(parameter, 3.0)
+        training.optimizer.param_groups[0]["lr"] = 0.0
+        take_steps(training, range(4, 8))
+        return before, settled, flat(training.model)
+
+    results = in_ranks(work, algorithm="d-psgd-overlapped:behind=3")
+    before, settled, after = (torch.stack(values) for values in zip(*results, strict=True))
+    torch.testing.assert_close(settled.mean(0), before.mean(0), rtol=0, atol=1e-12)
+    assert not torch.equal(settled, before)
+    torch.testing.assert_close(after, torch.full_like(after, 3.0), rtol=0, atol=1e-12)
+
+
 def test_a_method_that_does_not_overlap_takes_changes_as_they_come() -> None:
     def work(training: Decentralized) -> float:
         take_steps(training, range(2))
@@ -300,7 +322,9 @@ def test_reports_of_no_steps_are_refused() -> None:
 
 
 @pytest.mark.parametrize("topology", ["ring", "one-peer-exponential", "complete", "alternating-exponential-ring"])
-@pytest.mark.parametrize("algorithm", ["d-psgd-overlapped", "d-psgd", "d-psgd-cta", "local-sgd:every=2"])
+@pytest.mark.parametrize(
+    "algorithm", ["d-psgd-overlapped", "d-psgd-overlapped:behind=2", "d-psgd", "d-psgd-cta", "local-sgd:every=2"]
+)
 def test_many_parts_are_bit_by_bit_one(topology: str, algorithm: str) -> None:
     loop = Loop(optimizer=lambda model: torch.optim.AdamW(model.parameters(), lr=0.01))
 

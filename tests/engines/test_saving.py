@@ -28,6 +28,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "overlapped": {"topology": "one-peer-exponential"},
     "overlapped in parts": {"topology": "ring", "bucket_mib": 1e-4},
     "overlapped in bfloat16": {"topology": "ring", "wire_dtype": torch.bfloat16},
+    "two steps behind": {"topology": "one-peer-exponential", "algorithm": "d-psgd-overlapped:behind=2"},
+    "three steps behind in parts": {
+        "topology": "ring",
+        "algorithm": "d-psgd-overlapped:behind=3",
+        "bucket_mib": 1e-4,
+        "wire_dtype": torch.bfloat16,
+    },
     "groups": {"topology": "alternating-exponential-ring:local_size=2", "bucket_mib": 1e-4},
     "adapt then combine": {"topology": "base-3", "algorithm": "d-psgd"},
     "combine then adapt": {"topology": "exponential", "algorithm": "d-psgd-cta"},
@@ -82,11 +89,12 @@ def test_stopped_at_any_step(name: str, tmp_path: Path) -> None:
     run_ranks(N, rank)
 
 
-def test_back_to_an_earlier_state_in_the_same_training(tmp_path: Path) -> None:
-    """With an exchange under way when the state is loaded."""
+@pytest.mark.parametrize("behind", [1, 2])
+def test_back_to_an_earlier_state_in_the_same_training(behind: int, tmp_path: Path) -> None:
+    """With exchanges under way when the state is loaded."""
 
     def rank(group: ProcessGroup) -> tuple[Tensor, Tensor]:
-        with begin(model_of(), group, topology="ring") as training:
+        with begin(model_of(), group, topology="ring", algorithm=f"d-psgd-overlapped:behind={behind}") as training:
             take_steps(training, range(2))
             training.save(tmp_path)
             first = take_steps(training, range(2, 5))
@@ -99,6 +107,31 @@ def test_back_to_an_earlier_state_in_the_same_training(tmp_path: Path) -> None:
 
     for first, again in run_ranks(3, rank):
         assert torch.equal(first, again)
+
+
+def test_a_training_goes_on_another_number_of_steps_behind(tmp_path: Path) -> None:
+    """What was under way is taken in: the mean stays what it would have been, and replicas do not leave it."""
+
+    def rank(group: ProcessGroup, start: int, then: int) -> tuple[Tensor, Tensor, int]:
+        def begin_behind(behind: int) -> Decentralized:
+            return begin(model_of(), group, topology="ring", algorithm=f"d-psgd-overlapped:behind={behind}")
+
+        folder = tmp_path / f"{start} then {then}"
+        with begin_behind(start) as training:
+            before = take_steps(training, range(4))
+            training.save(folder)
+        with begin_behind(then) as training:
+            training.load(folder)
+            training.optimizer.param_groups[0]["lr"] = 0.0
+            after = take_steps(training, range(4, 10))
+            return before, after, len(training.replicas[0].pending)
+
+    for start, then in ((1, 2), (2, 1), (3, 2)):
+        results = run_ranks(3, partial(rank, start=start, then=then))
+        before, after = (torch.stack([result[which] for result in results])[:, :35] for which in range(2))
+        torch.testing.assert_close(after.mean(0), before.mean(0), rtol=0, atol=1e-12)
+        assert (after - after.mean(0)).norm() < (before - before.mean(0)).norm()
+        assert {pending for _, _, pending in results} == {then}
 
 
 def test_a_file_a_rank(tmp_path: Path) -> None:

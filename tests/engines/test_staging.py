@@ -5,10 +5,11 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from gossamer.engines import Transport, Wire
+from gossamer.engines import Transport, Wire, synchronous
 from gossamer.engines.exchange import ProcessExchange
 from gossamer.engines.staging import Staged, Streamed
 from gossamer.topologies import build
+from loops import Loop, agree, by_hand, decentralized
 from ranks import run_ranks
 
 
@@ -52,6 +53,16 @@ def test_exchanges_beside_are_the_matrix_product(spec: str, make: type[Transport
     for _, mean, bytes_sent in by_rank:
         torch.testing.assert_close(mean, values[0].mean(0), rtol=0, atol=1e-14)
         assert bytes_sent == schedule(2).bytes_per_step(values[0, 0].nbytes)
+
+
+@pytest.mark.parametrize("make", [BesideTransport, StreamedTransport])
+@pytest.mark.parametrize("bucket_mib", [25.0, 1e-4], ids=["whole", "parts"])
+def test_two_steps_behind(monkeypatch: pytest.MonkeyPatch, bucket_mib: float, make: type[Transport]) -> None:
+    """Exchanges of two steps are under way beside the computation; a copy of the model stays for each."""
+    monkeypatch.setattr(synchronous, "Transport", make)
+    pairs, algorithm = build("one-peer-exponential", 4), "d-psgd-overlapped:behind=2"
+    trained = decentralized(Loop(), 4, 8, topology=pairs, algorithm=algorithm, bucket_mib=bucket_mib)
+    agree(trained, by_hand(Loop(), pairs, 8, algorithm))
 
 
 def test_staged_in_a_smaller_type() -> None:

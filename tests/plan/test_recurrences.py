@@ -142,7 +142,7 @@ def test_one_bucket_is_what_the_clock_of_rounds_says(name: str) -> None:
     link = Link(latency_s=0.0, bytes_per_s=1.5e8)
     cluster = Cluster(workers=8, computation=Computation(mean_s=1.0, jitter="gamma:spread=0.4"), link=link)
     schedule, factors = build(name, 8), cluster.times().ahead(20)
-    rounds, timeline = Rounds(cluster, schedule, 1e8, overlaps=True), Decentralized(work, cluster, schedule)
+    rounds, timeline = Rounds(cluster, schedule, 1e8, steps_under_way=1), Decentralized(work, cluster, schedule)
     for step in range(20):
         rounds.advance()
         timeline.advance(factors[step])

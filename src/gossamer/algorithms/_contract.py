@@ -84,6 +84,15 @@ class Replica(Protocol):
         writing into it changes the next step. Empty before the first."""
         ...
 
+    def lend(self) -> Tensor:
+        """Memory for values like the parameters, whatever is in it, for a step or some: were it fresh each time, it
+        would have to be mapped each time."""
+        ...
+
+    def give_back(self, memory: Tensor) -> None:
+        """What was lent is needed no more."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(ABC):
@@ -98,10 +107,10 @@ class Algorithm(ABC):
         return 1
 
     @property
-    def overlaps(self) -> bool:
-        """Whether exchanges started after one step are awaited before the next: then parts of a model can be stepped
-        and sent one after the other, each on its way while the next is stepped."""
-        return False
+    def steps_under_way(self) -> int:
+        """How many steps after the one that starts an exchange it is awaited; 0: in that step itself. From 1 on parts
+        of a model can be stepped and sent one after the other, each on its way while the next is stepped."""
+        return 0
 
     @property
     def steps_together(self) -> bool:
@@ -147,6 +156,10 @@ class Algorithm(ABC):
 
     def before_step(self, replica: Replica, mix: Mix) -> None:  # noqa: B027 - empty by default, not abstract
         """Called when the gradients are there and the optimizer has not used them yet."""
+
+    def settle(self, replica: Replica, mix: Mix) -> None:
+        """Take in what is pending ahead of its time: somebody wants to change the parameters by hand."""
+        self.before_step(replica, mix)
 
     @abstractmethod
     def after_step(self, replica: Replica, mix: Mix) -> None:

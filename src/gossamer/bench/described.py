@@ -31,7 +31,9 @@ def cluster_of(text: str, workers: int, seed: int) -> Cluster:
 class PlannedRounds:
     """The planner's recurrences as the clock of a training: bucket by bucket, behind backward or the next gradient."""
 
-    def __init__(self, text: str, workers: int, seed: int, schedule: Schedule | None) -> None:
+    def __init__(
+        self, text: str, workers: int, seed: int, schedule: Schedule | None, *, steps_under_way: int = 1
+    ) -> None:
         """`schedule` is that of overlapped D-PSGD; None is all-reduce."""
         profile = profile_for(text, workers)
         cluster = replace(profile.cluster, seed=seed)
@@ -39,7 +41,7 @@ class PlannedRounds:
         self._recurrence = (
             AllReduce(profile.work, cluster, slowed=profile.collective)
             if schedule is None
-            else Decentralized(profile.work, cluster, schedule)
+            else Decentralized(profile.work, cluster, schedule, steps_under_way=steps_under_way)
         )
 
     @property

@@ -107,11 +107,13 @@ def make_clock(run: Run, engine: Engine) -> RoundsOfRun | EventsOfRun:
     if algorithm.is_asynchronous:
         return EventsOfRun(run, asynchronous(run.algorithm, run.cluster(), run.schedule(), size))
     schedule = None if algorithm.ignores_graph else run.schedule()
-    if run.profile and (run.algorithm == CENTRALIZED or algorithm.overlaps):
-        return RoundsOfRun(run, PlannedRounds(run.profile, run.workers, run.seed, schedule), engine, size=size)
+    every, under_way = algorithm.mixes_every, algorithm.steps_under_way
+    if run.profile and (run.algorithm == CENTRALIZED or under_way):
+        planned = PlannedRounds(run.profile, run.workers, run.seed, schedule, steps_under_way=under_way)
+        return RoundsOfRun(run, planned, engine, size=size)
     if run.profile and algorithm.takes_gradients and algorithm.ignores_graph:
         return RoundsOfRun(run, RoundsBehindBackward(run.profile, run.workers, run.seed), engine, size=size)
-    rounds = Rounds(run.cluster(), schedule, size, every=algorithm.mixes_every, overlaps=algorithm.overlaps)
+    rounds = Rounds(run.cluster(), schedule, size, every=every, steps_under_way=under_way)
     return RoundsOfRun(run, rounds, engine, size=size)
 
 

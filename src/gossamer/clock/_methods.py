@@ -60,7 +60,7 @@ def epoch_s(algorithm: str, cluster: Cluster, schedule: Schedule, *, num_gradien
         )
         return next(event.time_s for number, event in enumerate(applied, 1) if number == num_gradients)
     graph = None if algorithm == ALL_REDUCE else schedule
-    clock = Rounds(cluster, graph, model_bytes, overlaps=algorithm == "d-psgd-overlapped")
+    clock = Rounds(cluster, graph, model_bytes, steps_under_way=int(algorithm == "d-psgd-overlapped"))
     for _ in range(-(-num_gradients // cluster.workers)):
         clock.advance()
     return clock.now_s

@@ -1,5 +1,7 @@
 """Synchronous methods in virtual time: everybody, or every neighbourhood, waits for its slowest."""
 
+from collections import deque
+
 import numpy as np
 
 from gossamer.topologies import Mixing, Schedule, all_reduce_models
@@ -23,8 +25,9 @@ class Rounds:
     all-reduce, 2(n − 1) messages of an n-th of the model in a row, and waits for the slowest of all. Where workers
     share nodes, an exchange takes what `Wires` says.
 
-    `every` so many steps there is a mixing (local SGD). With `overlaps` the exchange that begins after one step is
-    needed only for the next: ready_i(t) = max(computed_i(t), arrived_i(t − 1)).
+    `every` so many steps there is a mixing (local SGD). With b `steps_under_way` the exchange that
+    begins after one step is needed only after the b-th gradient that follows: ready_i(t) = max(computed_i(t),
+    arrived_i(t − b)).
     """
 
     def __init__(
@@ -34,15 +37,15 @@ class Rounds:
         model_bytes: float,
         *,
         every: int = 1,
-        overlaps: bool = False,
+        steps_under_way: int = 0,
         on_span: OnSpan = ignore,
     ) -> None:
         self._cluster, self._bytes, self._on_span = cluster, model_bytes, on_span
         self._schedule = None if schedule is None else schedule.per_round(every)
-        self._every, self._overlaps = every, overlaps
+        self._every = every
         self._times = cluster.times()
-        self._arrived: Floats | None = None
-        """When the exchange under way will be over, where it is awaited one step later."""
+        self._arrived: deque[Floats | float] = deque([0.0] * steps_under_way)
+        """When the exchanges under way will be over, where they are awaited in later steps."""
         self._wires = Wires(cluster)
         self._costs: dict[tuple[Mixing | None, float], Floats] = {}
         self._last_of: dict[Mixing | None, LastOf] = {}
@@ -75,12 +78,13 @@ class Rounds:
         self._span("compute", start, computed)
         if self.num_steps % self._every or not volume:
             self.ready_s = computed
-        elif self._overlaps:
-            self.ready_s = computed if self._arrived is None else np.maximum(computed, self._arrived)
+        elif self._arrived:
+            self.ready_s = np.maximum(computed, self._arrived.popleft())
             self._span("wait", computed, self.ready_s)
             begun = self._last_of_neighbours(mixing, self.ready_s)
-            self._arrived = begun + self._cost(mixing, volume)
-            self._span("exchange", begun, self._arrived)
+            arrived = begun + self._cost(mixing, volume)
+            self._arrived.append(arrived)
+            self._span("exchange", begun, arrived)
         else:
             begun = self._last_of_neighbours(mixing, computed)
             self.ready_s = begun + self._cost(mixing, volume)

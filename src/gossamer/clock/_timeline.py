@@ -48,9 +48,12 @@ def first_spans(
     *,
     end_s: float,
     every: int = 1,
-    overlaps: bool = False,
+    steps_under_way: int = 0,
 ) -> list[Span]:
-    """What workers do up to a moment, and what is under way then to its end. `every` and `overlaps` as in `Rounds`."""
+    """What workers do up to a moment, and what is under way then to its end.
+
+    `every` and `steps_under_way` as in `Rounds`.
+    """
     spans: list[Span] = []
     if algorithm in ASYNCHRONOUS:
         for event in asynchronous(algorithm, cluster, schedule, model_bytes, on_span=spans.append):
@@ -58,7 +61,7 @@ def first_spans(
                 break
     else:
         graph = None if algorithm == ALL_REDUCE else schedule
-        clock = Rounds(cluster, graph, model_bytes, every=every, overlaps=overlaps, on_span=spans.append)
+        clock = Rounds(cluster, graph, model_bytes, every=every, steps_under_way=steps_under_way, on_span=spans.append)
         while clock.ready_s.min() <= end_s:
             clock.advance()
     return [span for span in spans if span.start_s < end_s]

@@ -131,7 +131,7 @@ class AroundStep:
             )
         self._check_parameters()
         mix = self.mixer.at(self.schedule, self.num_steps)
-        if len(self.replicas) > 1 and self.algorithm.overlaps and self._is_last_hook:
+        if len(self.replicas) > 1 and self.algorithm.steps_under_way and self._is_last_hook:
             self._step_one_by_one(mix)
             return
         averaged = self.bytes_averaged.copy()

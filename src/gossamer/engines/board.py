@@ -23,9 +23,9 @@ from .futex import Counter
 
 _FOLDER = Path("/dev/shm")
 _ALIGNED = 64
-_PLACES = 1024
+PLACES = 1024
 """How many exchanges can be on a board at once."""
-_HEADER = _ALIGNED + 2 * 8 * _PLACES
+_HEADER = _ALIGNED + 2 * 8 * PLACES
 _FLOCK = Struct("hh4xqqi4x")
 """How the system wants to be told of a lock."""
 _LOOK_EVERY_S = 1.0
@@ -63,7 +63,7 @@ class Board:
         """The number of the latest exchange whose values are up."""
         self.read = Counter(words[1:2])
         """All values of others up to this exchange have been read by this worker."""
-        self.places, self._summed = header[_ALIGNED:].view(np.int64).reshape(2, _PLACES)
+        self.places, self._summed = header[_ALIGNED:].view(np.int64).reshape(2, PLACES)
         """Where the values of an exchange begin, by its number modulo the length; and the number of the last exchange
         there whose owner's part has been summed up, negative while somebody is at it."""
         self.room = memory[_HEADER:]
@@ -83,15 +83,15 @@ class Board:
 
     def values(self, exchange: int, like: Tensor, dtype: torch.dtype) -> Tensor:
         """What is shown of an exchange."""
-        start = int(self.places[exchange % _PLACES])
+        start = int(self.places[exchange % PLACES])
         return self.room[start : start + like.numel() * dtype.itemsize].view(dtype)
 
     def is_summed(self, exchange: int) -> bool:
-        return bool(self._summed[exchange % _PLACES] == exchange)
+        return bool(self._summed[exchange % PLACES] == exchange)
 
     def claim(self, exchange: int) -> bool:
         """Whether the part of an exchange that lies here is one's own to sum up: nobody has, and nobody is at it."""
-        place = exchange % _PLACES
+        place = exchange % PLACES
         if not _lock(self._file, fcntl.F_WRLCK, place):
             return False
         before = self._summed[place]
@@ -105,8 +105,8 @@ class Board:
 
     def summed(self, exchange: int) -> None:
         """What was claimed is done."""
-        self._summed[exchange % _PLACES] = exchange
-        _lock(self._file, fcntl.F_UNLCK, exchange % _PLACES)
+        self._summed[exchange % PLACES] = exchange
+        _lock(self._file, fcntl.F_UNLCK, exchange % PLACES)
 
     @property
     def is_left(self) -> bool:
@@ -196,7 +196,7 @@ class Boards:
         """Put values up, where room was made."""
         self._next = start + aligned(values.numel() * dtype.itemsize)
         self._up.append(_Shown(exchange, start, self._next, listeners))
-        self._own.places[exchange % _PLACES] = start
+        self._own.places[exchange % PLACES] = start
         self._own.values(exchange, values, dtype).copy_(values.view(-1))
         self._reading.add(exchange)
         self._latest = exchange

@@ -125,7 +125,7 @@ class Decentralized(SynchronousEngine):
 
     @torch.no_grad()
     def settle(self) -> None:
-        """Wait for the average with the neighbours that is under way, and take it in. All ranks.
+        """Wait for the averages with the neighbours that are under way, and take them in. All ranks.
 
         Until the next step nobody reads the parameters then, and they may be changed.
         """
@@ -134,7 +134,7 @@ class Decentralized(SynchronousEngine):
             self._termination.change_begins(sys._getframe())
             for replica in self.replicas:
                 if replica.pending:
-                    self.algorithm.before_step(replica, mix)
+                    self.algorithm.settle(replica, mix)
             self._termination.change_ends()
 
     @property

@@ -11,6 +11,8 @@ from torch.optim import Optimizer
 
 from gossamer.algorithms import Exchange
 
+from .wire import Buffers
+
 
 class FlatReplica:
     """Parameters of one dtype and device, re-homed in a single buffer; what an algorithm calls a replica.
@@ -53,6 +55,7 @@ class FlatReplica:
         self._grad_views: list[Tensor] = []
         self._optimizer: Optimizer | None = None
         self._moments: dict[str, tuple[Tensor, list[Tensor]]] = {}
+        self._buffers = Buffers()
 
     def stepped_by(self, optimizer: Optimizer) -> None:
         """From here on `lr` and `moments` are those of this optimizer."""
@@ -124,6 +127,14 @@ class FlatReplica:
             if name in state and state[name] is not view:
                 state[name] = view.copy_(state[name])
         return buffer
+
+    def lend(self) -> Tensor:
+        """Memory for values like the parameters, whatever is in it."""
+        return self._buffers.lend_like(self.params)
+
+    def give_back(self, memory: Tensor) -> None:
+        """What was lent is needed no more."""
+        self._buffers.give_back(memory)
 
     def moved(self) -> list[str]:
         """The parameters that no longer lie where they were put."""

@@ -109,7 +109,8 @@ class SynchronousEngine(OneReplica, AroundStep):
             schedule=schedule,
             mixer=ProcessMix(self.transport),
         )
-        self.transport.open_boards(replica.params for replica in self.replicas)
+        params = (replica.params for replica in self.replicas)
+        self.transport.open_boards(params, steps_under_way=algorithm.steps_under_way)
         self._start_equal()
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ from torch.distributed import (  # type: ignore[attr-defined]
 from gossamer.topologies import Mixing
 
 from .blame import Blame
-from .board import Boards, aligned
+from .board import PLACES, Boards, aligned
 from .courier import Courier, at_once
 from .exchange import BoardExchange, GroupMean, NeighborSum, PairwiseExchange, ProcessExchange, Unmixed, WindowMean
 from .patience import Patience
@@ -168,10 +168,15 @@ class Transport:
             and sum(self.under_way.values()) + aligned(values.nbytes) <= self.boards.capacity / 2
         )
 
-    def open_boards(self, values: Iterable[Tensor]) -> None:
-        """Let workers of one host exchange such values through memory that they share. All ranks."""
-        if self.size > 1:
-            capacity = 2 * sum(aligned(tensor.nbytes) for tensor in values)
+    def open_boards(self, values: Iterable[Tensor], *, steps_under_way: int = 1) -> None:
+        """Let workers of one host exchange such values through memory that they share. All ranks.
+
+        Values of so many steps may be under way, and as much room again is for what others have still to read: they may
+        be that far behind.
+        """
+        sizes = 2 * max(steps_under_way, 1) * [aligned(tensor.nbytes) for tensor in values]
+        if self.size > 1 and len(sizes) <= PLACES:
+            capacity = sum(sizes)
             self.boards = Boards.meet(PrefixStore("boards", self._store), self.rank, self.size, capacity)
 
     def _stream(self, device: torch.device) -> Any:

@@ -1,5 +1,6 @@
 """When each worker has done how many iterations: recurrences over buckets and steps, for many workers at once."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -56,8 +57,10 @@ class Decentralized:
         *,
         in_backward: bool = False,
         slowed: Floats | float = 1.0,
+        steps_under_way: int = 1,
     ) -> None:
-        """`in_backward`: buckets are stepped inside backward; `slowed`: by what exchanges take longer, `[..., 1]`."""
+        """`in_backward`: buckets are stepped inside backward; `slowed`: by what exchanges take longer, `[..., 1]`;
+        `steps_under_way`: c' is of the exchange that began so many iterations before."""
         if schedule.n != cluster.workers:
             raise ValueError(f"{schedule.name!r} is for {schedule.n} workers, but there are {cluster.workers}")
         self._forward_s = work.forward_s if in_backward else work.computation_s
@@ -67,10 +70,11 @@ class Decentralized:
         self._schedule, self._wires, self._slowed = schedule, Wires(cluster), slowed
         self._mix_s_per_byte, self._show_s_per_byte = work.mix_s_per_byte, work.show_s_per_byte
         self._prepared: WeakKeyDictionary[Mixing, _Exchange] = WeakKeyDictionary()
-        self._take_s: list[Floats | float] = [0.0] * work.num_buckets
-        """What the last exchange has left to take in."""
         self._channel: Floats | float = _NEVER
-        self._arrived: list[Floats | float] = [_NEVER] * work.num_buckets
+        never: list[Floats | float] = [_NEVER] * work.num_buckets
+        nothing: list[Floats | float] = [0.0] * work.num_buckets
+        self._under_way = deque([(never, nothing)] * steps_under_way)
+        """Of each exchange that is not taken in yet, by bucket: when it arrives, and what it takes to take it in."""
         self.ready_s: Floats = np.zeros(cluster.workers)
         """When each worker has done all iterations so far, `[..., N]`."""
         self.busy_s: Floats = np.zeros(cluster.workers)
@@ -81,13 +85,16 @@ class Decentralized:
         """One iteration of everybody, with computation times so many times the usual, `[..., N]`."""
         exchange = self._at(self._schedule(self.num_steps))
         ready, channel = self.ready_s + factors * self._forward_s, self._channel
+        arrives, take_s = self._under_way.popleft()
+        arriving: list[Floats | float] = []
         for b, update_s in enumerate(self._update_s):
             if self._backward_s[b]:
                 ready = ready + factors * self._backward_s[b]
-            ready = np.maximum(ready, self._arrived[b]) + (update_s + self._take_s[b] + exchange.show_s[b])
+            ready = np.maximum(ready, arrives[b]) + (update_s + take_s[b] + exchange.show_s[b])
             channel = exchange.last(np.maximum(ready, channel)) + exchange.costs_s[b]
-            self._arrived[b] = channel
-        self.ready_s, self._channel, self._take_s = ready, channel, [*exchange.take_s]
+            arriving.append(channel)
+        self._under_way.append((arriving, [*exchange.take_s]))
+        self.ready_s, self._channel = ready, channel
         self.busy_s = self.busy_s + exchange.busy_s
         self.num_steps += 1
 

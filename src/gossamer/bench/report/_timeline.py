@@ -50,7 +50,7 @@ def _drawn(group: Group, made: dict[Hashable, str]) -> str:
             exchanged_bytes(run, _model_bytes(run.task)),
             end_s=end_s,
             every=algorithm.mixes_every,
-            overlaps=algorithm.overlaps,
+            steps_under_way=algorithm.steps_under_way,
         )
         name = group.label if run.label == run.algorithm else f"{group.label} ({run.algorithm})"
         made[key] = (
