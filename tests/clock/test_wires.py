@@ -41,6 +41,8 @@ def test_whole_nodes_average_by_node_where_the_cluster_does() -> None:
     inside, between = 2 * 3 / 4 / 10, 2 * 2 / 3
     assert model_s(Wires(by_node), three).tolist() == pytest.approx([0.002 + inside + 4 * 0.01 + between] * 12)
     assert Wires(by_node).busy_s(three, 1e6).tolist() == pytest.approx([between] * 12)  # inside they wait for it
+    in_a_row = 4 * Wires(by_node).exchange_s(three, np.array(1e6), 4)[0]
+    assert in_a_row == pytest.approx(4 * 0.042 + inside + 4 * between)  # hidden but for the first and the last
     tiny = Wires(by_node).exchange_s(three, np.array(1.0))
     assert tiny.tolist() == pytest.approx([0.042] * 12, abs=1e-5)  # a tree of three nodes is no shorter than a ring
     assert model_s(Wires(around), three).tolist() == pytest.approx([2 * (2 * 0.01 + 2 * 0.001) + 2.0] * 12)  # by a tree

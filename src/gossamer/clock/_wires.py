@@ -24,9 +24,10 @@ class Cost:
     busy_s_per_byte: Floats | None = None
     """Of the busiest wire, where it is not in use all the time."""
 
-    def seconds(self, num_bytes: Floats) -> Floats:
-        """`[..., N]` for messages of `[...]` bytes."""
-        return self.latency_s + num_bytes[..., None] * self.s_per_byte
+    def seconds(self, num_bytes: Floats, in_a_row: int = 1) -> Floats:
+        """`[..., N]` for messages of `[...]` bytes; of one of so many in a row, whose phases on other wires overlap."""
+        s_per_byte = self.s_per_byte if in_a_row == 1 else self.busy + (self.s_per_byte - self.busy) / in_a_row
+        return self.latency_s + num_bytes[..., None] * s_per_byte
 
     def spread(self, group_of: Ranks) -> "Cost":
         """Of groups, for each worker."""
@@ -61,9 +62,10 @@ class Wires:
     group of M whole nodes of L workers averages *by node*, where the cluster does so: everybody sends each other of its
     node an L-th of the model, twice; and in between the counterparts of all nodes all-reduce that L-th, around a ring,
     2(M − 1) messages of an LM-th in a row, or by a tree. All of them share the wire of their node, which carries
-    2(M − 1)/M models. These phases are counted one after the other. An average over everybody that is no graph's
-    (all-reduce) goes by ring or tree. A ring lattice of many neighbours adds up sums of neighbours in a row. In any
-    other graph a worker sends its model to each listener.
+    2(M − 1)/M models. These phases follow one another, and of several exchanges in a row one is inside the nodes while
+    another is between them. An average over everybody that is no graph's (all-reduce) goes by ring or tree. A ring
+    lattice of many neighbours adds up sums of neighbours in a row. In any other graph a worker sends its model to each
+    listener.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -72,9 +74,12 @@ class Wires:
         self._node = np.arange(cluster.workers) // cluster.local_size
         self._ways: WeakKeyDictionary[Mixing, tuple[Cost, ...]] = WeakKeyDictionary()
 
-    def exchange_s(self, mixing: Mixing, num_bytes: Floats) -> Floats:
-        """Seconds that a mixing of models of `[...]` bytes takes each worker, `[..., N]`."""
-        first, *others = [way.seconds(num_bytes) for way in self.ways(mixing)]
+    def exchange_s(self, mixing: Mixing, num_bytes: Floats, in_a_row: int = 1) -> Floats:
+        """Seconds that a mixing of models of `[...]` bytes takes each worker, `[..., N]`.
+
+        `in_a_row`: of so many exchanges that follow each other, on average; phases of some overlap those of others.
+        """
+        first, *others = [way.seconds(num_bytes, in_a_row) for way in self.ways(mixing)]
         for other in others:
             first = np.minimum(first, other)
         return first
