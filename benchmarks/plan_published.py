@@ -90,6 +90,7 @@ class Fit:
                 computation=Computation(jitter=f"lognormal:spread={VARIANCE**0.5}"),
                 link=link,
                 inside=Link(latency_s=20e-6, bytes_per_s=_INSIDE * node),
+                averages_by_node=False,  # NCCL's averages go around a ring
             ),
         )
 

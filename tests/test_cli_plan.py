@@ -38,6 +38,12 @@ def test_a_table_and_advice(plan: Callable[..., Said]) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_with_nccl_whole_nodes_average_around_a_ring(plan: Callable[..., Said]) -> None:
+    nodes = (*FIGURES, "--local-size", "4", "--intra", "300gbit", "--graphs", "alternating-nodes", "--json")
+    by_node, around = (json.loads(plan(*nodes, *more)[1])["rows"][1]["iteration_s"] for more in ((), ("--nccl",)))
+    assert by_node < 0.9 * around
+
+
 def test_json_for_machines_from_a_profile(plan: Callable[..., Said], tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     profile_of_figures(workers=8, local_size=4, params="63M", compute="60ms", inter="25gbit").save(path)

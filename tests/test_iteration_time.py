@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import iteration_time
-from side_by_side.cases import MODELS, Case
+from side_by_side.cases import LINKS, MODELS, Case
 from side_by_side.contenders import chosen
 from side_by_side.jitter import jitter_s
 from side_by_side.summary import bars, summarize
+from side_by_side.wire_time import step_ms
 
 ROUNDS = 9
 
@@ -122,8 +123,17 @@ def test_links_allow_what_the_busiest_of_them_carries() -> None:
     case = Case(workers=4, model="small", links="2x2")
     rows = made_up(case, {"none": 1e-6, "gossamer:aer": 100, "gossamer:one-peer-exp": 100})
     aer, one_peer = (bar.value.low for bar in bars(summarize(rows[:3])))
-    # Over the slow link: 1.5 models every other step, against 2; over the fast ones, in the steps between, 1.
-    assert aer / one_peer == pytest.approx((2 / 100 + 1 / 1000) / (1.5 / 100 + 1 / 1000))
+    # Over the slow link: a model every other step, against 2; over the fast ones, in the steps between, 1.
+    assert aer / one_peer == pytest.approx((2 / 100 + 1 / 1000) / (1 / 100 + 1 / 1000))
+
+
+def test_inside_a_host_nothing_goes_over_links() -> None:
+    case, megabyte = Case(workers=4, model="small", links="2-hosts"), 1_000_000
+    steps = {
+        name: [step_ms(LINKS["2-hosts"], case.schedule(name)(step), megabyte) for step in (0, 1)]
+        for name in ("aer", "one-peer-exp")
+    }
+    assert steps == {"aer": [80.0, 0.0], "one-peer-exp": [0.0, 160.0]}
 
 
 def test_jitter_allows_what_neighbours_leave_time_for() -> None:

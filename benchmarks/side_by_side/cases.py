@@ -64,11 +64,12 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """Hosts of one worker each on switches: what a host's link carries, each way, and what joins the switches."""
+    """Hosts on switches: what the link of a host carries, each way, and what joins the switches."""
 
     switches: tuple[tuple[int, ...], ...]
     host_mbit: float
     trunk_mbit: float | None = None
+    workers_per_host: int = 1
 
     @property
     def workers(self) -> int:
@@ -77,12 +78,22 @@ class Links:
     def switch_of(self, worker: int) -> int:
         return next(number for number, members in enumerate(self.switches) if worker in members)
 
+    def host_of(self, worker: int) -> int:
+        return worker // self.workers_per_host
+
+    @property
+    def nodes(self) -> tuple[tuple[int, ...], ...]:
+        """Workers that reach each other faster than others."""
+        size = self.workers_per_host
+        return self.switches if size == 1 else tuple(zip(*[iter(range(self.workers))] * size, strict=True))
+
 
 LINKS = {
     "100mbit": Links(switches=((0, 1, 2, 3),), host_mbit=100),
     "100mbit-8": Links(switches=(tuple(range(8)),), host_mbit=100),
     "1gbit": Links(switches=((0, 1, 2, 3),), host_mbit=1000),
     "2x2": Links(switches=((0, 1), (2, 3)), host_mbit=1000, trunk_mbit=100),
+    "2-hosts": Links(switches=((0, 1, 2, 3),), host_mbit=100, workers_per_host=2),
 }
 
 

@@ -45,7 +45,9 @@ def network(links: Links) -> Iterator[list[Host]]:
     check_possible()
     mine = f"g{os.getpid()}"
     switch = f"{mine}switch"
-    names = {worker: f"{mine}w{worker}" for members in links.switches for worker in members}
+    of_worker = {worker: links.host_of(worker) for members in links.switches for worker in members}
+    switches = {host: links.switch_of(worker) for worker, host in of_worker.items()}
+    names = {host: f"{mine}h{host}" for host in switches}
     made: list[str] = []
     try:
         for name in (switch, *names.values()):
@@ -60,21 +62,21 @@ def network(links: Links) -> Iterator[list[Host]]:
             _cable(switch, "t0", switch, "t1", links.trunk_mbit)
             for end in range(2):
                 _run(f"ip -n {switch} link set t{end} master s{end}")
-        for worker, name in sorted(names.items()):
-            _cable(name, "eth0", switch, f"w{worker}", links.host_mbit)
-            _run(f"ip -n {switch} link set w{worker} master s{links.switch_of(worker)}")
-            _run(f"ip -n {name} address add {_address(worker)}/24 dev eth0")
+        for host, name in sorted(names.items()):
+            _cable(name, "eth0", switch, f"h{host}", links.host_mbit)
+            _run(f"ip -n {switch} link set h{host} master s{switches[host]}")
+            _run(f"ip -n {name} address add {_address(host)}/24 dev eth0")
         yield [
-            Host(address=_address(worker), interface="eth0", prefix=_prefix(name, _address(worker)))
-            for worker, name in sorted(names.items())
+            Host(address=_address(host), interface="eth0", prefix=_prefix(names[host], _address(host)))
+            for _, host in sorted(of_worker.items())
         ]
     finally:
         for name in made:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
-def _address(worker: int) -> str:
-    return f"10.20.30.{worker + 1}"
+def _address(host: int) -> str:
+    return f"10.20.30.{host + 1}"
 
 
 def _prefix(name: str, address: str) -> tuple[str, ...]:

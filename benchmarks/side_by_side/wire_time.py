@@ -28,14 +28,16 @@ def step_ms(links: Links, mixing: Mixing, model_bytes: int) -> float:
     >>> two = Links(switches=((0, 1), (2, 3)), host_mbit=1000, trunk_mbit=100)
     >>> [step_ms(two, topologies.build("one-peer-exponential", 4)(step), 1_000_000) for step in range(2)]
     [8.0, 160.0]
-    >>> step_ms(two, topologies.build("complete", 4)(0), 1_000_000)  # around the ring of four: 1.5 models a link
-    120.0
+    >>> step_ms(two, topologies.build("complete", 4)(0), 1_000_000)  # each switch sums up first: a model each way
+    80.0
     """
     bits: Counter[tuple[str, int, int]] = Counter()
-    for sender, receiver, models in _messages(mixing):
+    for sender, receiver, models in _messages(mixing, links):
         sent = 8 * models * model_bytes
-        bits["from", sender, 0] += sent
-        bits["to", receiver, 0] += sent
+        if links.host_of(sender) == links.host_of(receiver):
+            continue
+        bits["from", links.host_of(sender), 0] += sent
+        bits["to", links.host_of(receiver), 0] += sent
         here, there = links.switch_of(sender), links.switch_of(receiver)
         if here != there:
             bits["trunk", here, there] += sent
@@ -43,12 +45,25 @@ def step_ms(links: Links, mixing: Mixing, model_bytes: int) -> float:
     return max((carried / rates[kind] / 1e3 for (kind, *_), carried in bits.items()), default=0.0)
 
 
-def _messages(mixing: Mixing) -> list[tuple[int, int, float]]:
-    """(sender, receiver, models): groups reduce around a ring of their members, as gloo does."""
+def _messages(mixing: Mixing, links: Links) -> list[tuple[int, int, float]]:
+    """(sender, receiver, models): groups reduce around a ring of their members.
+
+    Those of several whole nodes (hosts of several workers, or switches), as large as each other, reduce inside each,
+    and between nodes of n workers an n-th of the model around each ring of counterparts: no way sends less over there.
+    """
     assert mixing.groups is not None, "topologies of the comparison are groups"
-    return [
-        (member, members[(place + 1) % len(members)], 2 * (len(members) - 1) / len(members))
-        for members in mixing.groups
-        for place, member in enumerate(members)
-        if len(members) > 1
-    ]
+    return [message for members in mixing.groups for message in _of_group(members, links)]
+
+
+def _of_group(members: tuple[int, ...], links: Links) -> list[tuple[int, int, float]]:
+    inside = [node for node in links.nodes if set(node) <= set(members)]
+    if len(inside) < 2 or sum(map(len, inside)) < len(members) or len(set(map(len, inside))) > 1:
+        return _around(members, 1.0)
+    between = [message for ring in zip(*inside, strict=True) for message in _around(ring, 1 / len(inside[0]))]
+    return between + [message for node in inside for message in _around(node, 1.0)]
+
+
+def _around(ring: tuple[int, ...], models: float) -> list[tuple[int, int, float]]:
+    """An all-reduce of so many models."""
+    n = len(ring)
+    return [(member, ring[(at + 1) % n], 2 * (n - 1) / n * models) for at, member in enumerate(ring) if n > 1]

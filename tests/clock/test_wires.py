@@ -1,12 +1,13 @@
 """What exchanges take where workers of a node share a wire, and who waits for whom."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gossamer.clock import Cluster, Computation, Link, Rounds, Wires, last_of
-from gossamer.topologies import Mixing, build, names
+from gossamer.topologies import Mixing, build, from_groups, names
 from side_by_side.cases import Links
 from side_by_side.wire_time import step_ms
 
@@ -25,24 +26,53 @@ def test_what_crosses_a_node_shares_its_wire() -> None:
     assert model_s(wires, pairs(2)).tolist() == pytest.approx([4.0] * 16)  # four pairs over the wire of a node
     nodes = build("alternating-exponential-ring", 16, local_size=4)(0)
     assert nodes.groups is not None
-    expected = {8: 2 * 7 / 8, 4: 2 * 3 / 4 / 10}  # jointly, once around over both wires; or inside
+    expected = {8: 0.15 + 1.0, 4: 0.15}  # inside, three messages of a quarter, twice; jointly, a model between them too
     for group in nodes.groups:
         assert model_s(wires, nodes)[list(group)].tolist() == pytest.approx([expected[len(group)]] * len(group))
-    assert model_s(wires, build("complete", 16)(0)).tolist() == pytest.approx([2 * 15 / 16] * 16)
+    assert model_s(wires, build("complete", 16)(0)).tolist() == pytest.approx([0.15 + 2 * 3 / 4] * 16)
     assert wires.all_reduce_s(np.array([1e6, 2e6]), "ring") == pytest.approx([1.875, 3.75])
+
+
+def test_whole_nodes_average_by_node_where_the_cluster_does() -> None:
+    link, within = Link(latency_s=0.01, bytes_per_s=1e6), Link(latency_s=0.001, bytes_per_s=1e7)
+    by_node = Cluster(workers=12, local_size=4, link=link, inside=within)
+    around = replace(by_node, averages_by_node=False)
+    three, six = (from_groups(12, groups, "groups") for groups in ([range(12)], [range(6), range(6, 12)]))
+    inside, between = 2 * 3 / 4 / 10, 2 * 2 / 3
+    assert model_s(Wires(by_node), three).tolist() == pytest.approx([0.002 + inside + 4 * 0.01 + between] * 12)
+    assert Wires(by_node).busy_s(three, 1e6).tolist() == pytest.approx([between] * 12)  # inside they wait for it
+    in_a_row = 4 * Wires(by_node).exchange_s(three, np.array(1e6), 4)[0]
+    assert in_a_row == pytest.approx(4 * 0.042 + inside + 4 * between)  # hidden but for the first and the last
+    tiny = Wires(by_node).exchange_s(three, np.array(1.0))
+    assert tiny.tolist() == pytest.approx([0.042] * 12, abs=1e-5)  # a tree of three nodes is no shorter than a ring
+    assert model_s(Wires(around), three).tolist() == pytest.approx([2 * (2 * 0.01 + 2 * 0.001) + 2.0] * 12)  # by a tree
+    # Halves of nodes go around: both groups over the wires of the node in the middle, there and back.
+    assert (model_s(Wires(by_node), six) == model_s(Wires(around), six)).all()
+    assert Wires(by_node).all_reduce_s(np.array(1e6)) == Wires(around).all_reduce_s(np.array(1e6))
+
+
+def test_counterparts_of_a_node_are_several_streams() -> None:
+    link = Link(latency_s=0.0, bytes_per_s=4e6, stream_bytes_per_s=1e6)
+    wires = Wires(Cluster(workers=4, local_size=2, link=link, inside=FAST))
+    assert model_s(wires, build("complete", 4)(0)).tolist() == pytest.approx([0.1 + 0.5] * 4)  # half a model a stream
 
 
 @pytest.mark.parametrize(
     "name", ["complete", "alternating-ring", "one-peer-exponential", "alternating-exponential-ring"]
 )
 def test_two_nodes_are_two_switches_and_a_trunk(name: str) -> None:
-    """Against the least time that links allow, as the measurements of iteration times know it."""
+    """Against the least time that links allow, as the measurements of iteration times know it: all of them at once.
+
+    By node, what goes on inside comes before and after what goes on between the nodes.
+    """
     cluster = Cluster(workers=8, local_size=4, link=SLOW, inside=FAST)
     links = Links(switches=((0, 1, 2, 3), (4, 5, 6, 7)), host_mbit=80, trunk_mbit=8)
     schedule = build(name, 8, local_size=4)
     for step in range(schedule.period or 1):
-        ours = model_s(Wires(cluster), schedule(step)).max()
-        assert ours == pytest.approx(step_ms(links, schedule(step), 1_000_000) / 1e3)
+        ours, groups = model_s(Wires(cluster), schedule(step)).max(), schedule(step).groups
+        assert groups is not None
+        inside = 2 * 3 / 4 / 10 if max(map(len, groups)) == 8 else 0.0
+        assert ours == pytest.approx(inside + step_ms(links, schedule(step), 1_000_000) / 1e3)
 
 
 @pytest.mark.parametrize("name", ["ring", "exponential", "star", "ring-lattice:k=2", "torus", "random-regular"])
@@ -123,6 +153,9 @@ def test_rounds_know_of_nodes() -> None:
     everybody = Rounds(cluster, None, 1e6)
     everybody.advance()
     assert everybody.now_s == pytest.approx(1 + 2 * 7 / 8)
+    complete = Rounds(cluster, build("complete", 8), 1e6)
+    complete.advance()
+    assert complete.now_s == pytest.approx(1 + 0.15 + 1.0)
 
 
 def test_nodes_that_cannot_be_are_refused() -> None:

@@ -22,7 +22,7 @@ from gossamer.plan import (
 from gossamer.topologies import build
 
 PUBLISHED = profile_of_figures(
-    workers=32, local_size=4, params="63M", compute="60ms", jitter="0.0134", inter="25gbit", intra="300gbit"
+    workers=32, local_size=4, params="63M", compute="60ms", jitter="0.0134", inter="25gbit", intra="300gbit", nccl=True
 )
 WORK = Work.of_figures(computation_s=1.0, model_bytes=1e8, num_buckets=4)
 
@@ -92,6 +92,17 @@ def test_the_plan_of_the_published_cluster_takes_the_published_topology() -> Non
     assert {row.graph: round(row.consensus_variance, 2) for row in found.rows}["alternating-exponential-ring"] == 1.34
     assert "Take alternating-exponential-ring" in found.advice
     assert "backward does not hide" in found.advice
+    by_node = plan(replace(PUBLISHED, cluster=replace(PUBLISHED.cluster, averages_by_node=True)))
+    assert by_node.best.graph == found.best.graph
+    assert by_node.best.speedup > 1.2 * found.best.speedup
+
+
+def test_nodes_that_are_no_power_of_two_have_a_topology_that_spares_their_links() -> None:
+    found = plan(PUBLISHED.resized(24, 4))
+    graphs = [row.graph for row in found.rows]
+    assert found.best.graph == "alternating-nodes"
+    assert "alternating-exponential-ring" not in graphs
+    assert "alternating-nodes" not in [row.graph for row in plan(PUBLISHED).rows], "the same, where there is the one"
 
 
 def test_advice_stays_with_all_reduce_where_nothing_is_to_be_gained() -> None:

@@ -57,7 +57,8 @@ def test_decentralized_training_is_what_events_on_a_heap_say(
     for step in range(steps):
         timeline.advance(factors[step])
         ends.append(timeline.ready_s)
-    costs = [wires.exchange_s(schedule(step), np.array(UNEVEN.bucket_bytes)) for step in range(steps)]
+    sizes = np.array(UNEVEN.bucket_bytes)
+    costs = [wires.exchange_s(schedule(step), sizes, UNEVEN.num_buckets) for step in range(steps)]
     by_events = happenings.decentralized(
         MIXING,
         factors,

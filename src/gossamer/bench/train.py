@@ -20,6 +20,7 @@ from gossamer.engines import (
     VirtualEngine,
     VirtualPairs,
     VirtualServer,
+    join_world,
 )
 from gossamer.tasks import compute_dtype
 
@@ -84,7 +85,15 @@ def make_engine(run: Run, group: ProcessGroup | None = None) -> Engine:
     if algorithm.is_asynchronous:
         return Worker(run, begin_training(run, group, model), task.loss)
     optimizer = task.optimizer(model.parameters(), run.lr)
-    return SynchronousEngine(model, optimizer, algorithm=algorithm, schedule=schedule, group=group, loss=task.loss)
+    return SynchronousEngine(
+        model,
+        optimizer,
+        algorithm=algorithm,
+        schedule=schedule,
+        group=group,
+        local_size=join_world(group).local_size,
+        loss=task.loss,
+    )
 
 
 def begin_training(run: Run, group: ProcessGroup, model: nn.Module | None = None) -> Asynchronous:

@@ -62,6 +62,9 @@ class Cluster:
     """Workers of a node, ranks in a row. What leaves and what enters a node goes over one link that they share."""
     inside: Link | None = None
     """Of each worker to others of its node; like `link` when not given."""
+    averages_by_node: bool = True
+    """Whether a group of whole nodes averages inside each node first, and only sums go between them, as exchanges over
+    gloo do; otherwise around a ring of its members or by a tree, as NCCL does."""
     seed: int = 0
     """Of computation times, and of who picks whom."""
 

@@ -106,7 +106,7 @@ class Rounds:
         """What an exchange takes each worker once it has begun, `[N]`."""
         if (mixing, volume) not in self._costs:
             size, rounds = self._bytes * min(volume, 1.0), max(volume, 1.0)
-            one = self._all_reduce(size) if _is_of_all(mixing) else self._with_neighbours(mixing, size)
+            one = self._all_reduce(size) if self._is_of_all(mixing) else self._with_neighbours(mixing, size)
             self._costs[mixing, volume] = one * rounds
         return self._costs[mixing, volume]
 
@@ -114,6 +114,10 @@ class Rounds:
         if mixing not in self._last_of:
             self._last_of[mixing] = last_of(mixing)
         return self._last_of[mixing](moments)
+
+    def _is_of_all(self, mixing: Mixing | None) -> bool:
+        """Whether it is an all-reduce; a complete graph of nodes is what `Wires` says."""
+        return mixing is None or (mixing.is_complete and self._cluster.local_size == 1)
 
     def _all_reduce(self, size: float) -> Floats:
         n, cluster = self._cluster.workers, self._cluster
@@ -139,7 +143,3 @@ class Rounds:
                 slowest = min(link.bytes_per_s for link in links)
                 cost[i] = max(link.latency_s for link in links) + sent[i] / slowest
         return cost
-
-
-def _is_of_all(mixing: Mixing | None) -> bool:
-    return mixing is None or mixing.is_complete

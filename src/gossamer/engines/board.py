@@ -63,6 +63,8 @@ class Board:
         """The number of the latest exchange whose values are up."""
         self.read = Counter(words[1:2])
         """All values of others up to this exchange have been read by this worker."""
+        self.handed_out = Counter(words[2:3])
+        """What this worker has summed up for others of its node, up to this exchange, is up too."""
         self.places, self._summed = header[_ALIGNED:].view(np.int64).reshape(2, PLACES)
         """Where the values of an exchange begin, by its number modulo the length; and the number of the last exchange
         there whose owner's part has been summed up, negative while somebody is at it."""
@@ -207,6 +209,14 @@ class Boards:
         board = self._boards[rank]
         self._await(board.shown, exchange, rank, timeout_s)
         return board.values(exchange, like, dtype)
+
+    def hand_out(self, exchange: int) -> None:
+        """One's own part of the values that are up is now a sum, for all to read."""
+        self._own.handed_out.advance(exchange)
+
+    def wait_for_sum(self, exchange: int, rank: int, timeout_s: float) -> None:
+        """Until another has done so."""
+        self._await(self._boards[rank].handed_out, exchange, rank, timeout_s)
 
     def board(self, rank: int) -> Board:
         return self._boards[rank]

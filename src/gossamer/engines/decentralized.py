@@ -71,6 +71,7 @@ class Decentralized(SynchronousEngine):
             algorithm=algorithm,
             schedule=schedule,
             group=world.group,
+            local_size=world.local_size,
             timeout_s=timeout_s,
             wire=wire,
             bucket_mib=bucket_mib,

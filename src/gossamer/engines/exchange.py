@@ -144,7 +144,7 @@ class GroupMean(ProcessExchange):
         super().__init__(transport, values)
         self._members = members
         self._wire = wire or transport.wire
-        self._adds_own = self._wire.dtype_of(values) != values.dtype and not is_same_for_all
+        self._adds_own = not is_same_for_all
         self.bytes_sent = 2 * (len(members) - 1) / len(members) * self._wire.nbytes_of(values)
 
     def begin(self) -> None:
@@ -153,12 +153,8 @@ class GroupMean(ProcessExchange):
 
     def finish(self, out: Tensor) -> None:
         self.transport.wait_for(self._work, *self._members, on_gpu=self._sum.is_cuda)
-        size, values, total = len(self._members), self.values, self._sum
-        if self._adds_own:  # what its own values have lost by rounding
-            out.copy_(values - values.to(total.dtype)).add_(total).div_(size)
-        else:
-            torch.div(total.to(out.dtype), size, out=out)
-        self._wire.give_back(total)
+        mean_of(out, self.values, self._sum, len(self._members), adds_own=self._adds_own)
+        self._wire.give_back(self._sum)
 
 
 class WindowMean(ProcessExchange):
@@ -272,3 +268,25 @@ def mix(out: Tensor, own: Tensor, rank: int, others: dict[int, Tensor], weights:
         for weight, theirs in more:
             part.add_(theirs.view(-1)[here], alpha=weight)
         flat[here] = part
+
+
+def mean_of(out: Tensor, values: Tensor, total: Tensor, size: int, *, adds_own: bool = True) -> None:
+    """`total` / `size` into `out`, which may be `values`; what these have lost by rounding is added, if wanted."""
+    if adds_own and total.dtype != values.dtype:
+        out.copy_(values - values.to(total.dtype)).add_(total).div_(size)
+    else:
+        torch.div(total.to(out.dtype), size, out=out)
+
+
+def add_up(total: Tensor, terms: list[Tensor], dtype: torch.dtype) -> None:
+    """The sum of flat terms, in this order, into `total`, which may be one of them. Sums are of `dtype` until then."""
+    block = _BLOCK * torch.get_num_threads()
+    room = torch.empty(min(block, total.numel()), dtype=dtype, device=total.device)
+    for start in range(0, total.numel(), block):
+        here = slice(start, start + block)
+        part = room[: total[here].numel()]
+        first, *more = terms
+        part.copy_(first[here])
+        for term in more:
+            part.add_(term[here])
+        total[here] = part

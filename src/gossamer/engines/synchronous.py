@@ -85,11 +85,13 @@ class SynchronousEngine(OneReplica, AroundStep):
         algorithm: Algorithm,
         schedule: Schedule,
         group: ProcessGroup,
+        local_size: int | None = None,
         loss: Loss | None = None,
         timeout_s: float | None = None,
         wire: Wire | None = None,
         bucket_mib: float | None = None,
     ) -> None:
+        """`local_size`: workers of every node, ranks in a row, if that is known (`Transport.know_nodes`)."""
         if schedule.n != group.size():
             raise ValueError(
                 f"{schedule.name} is for {schedule.n} workers, but the process group has {group.size()}: "
@@ -109,6 +111,7 @@ class SynchronousEngine(OneReplica, AroundStep):
             schedule=schedule,
             mixer=ProcessMix(self.transport),
         )
+        self.transport.know_nodes(local_size)
         params = (replica.params for replica in self.replicas)
         self.transport.open_boards(params, steps_under_way=algorithm.steps_under_way)
         self._start_equal()

@@ -24,6 +24,7 @@ from .blame import Blame
 from .board import PLACES, Boards, aligned
 from .courier import Courier, at_once
 from .exchange import BoardExchange, GroupMean, NeighborSum, PairwiseExchange, ProcessExchange, Unmixed, WindowMean
+from .node_mean import BoardNodeMean, MessageNodeMean
 from .patience import Patience
 from .shared_mean import WORTH_SHARING, SharedMean
 from .staging import Staged, Streamed
@@ -71,14 +72,18 @@ class Transport:
         self.buffers = Buffers()
         self.host_buffers = Buffers(is_pinned=torch.cuda.is_available())
         self.courier = Courier()
+        self.second_courier = Courier()
+        """Waits for other nodes, while the first goes on inside of this one."""
         self.waited_s = 0.0
         self.num_exchanges = 0
         self.boards: Boards | None = None
+        self.local_size: int | None = None
+        """Workers of every node, ranks in a row; None where nobody has said."""
         self.under_way: dict[int, int] = {}
         """Bytes of the exchanges that have begun and are not awaited yet, by their number."""
         self._streams: dict[torch.device, Any] = {}
         self._num_gpus: int | None = None
-        self._subgroups: dict[tuple[int, ...], ProcessGroup | ProcessGroupGloo] = {}
+        self._subgroups: dict[tuple[tuple[int, ...], bool], ProcessGroup | ProcessGroupGloo] = {}
         # Several transports may use one group in turn. Each has keys of its own, and since every rank makes
         # them in the same order, the count of a rank's own transports is the same number on all.
         store = group.get_group_store()
@@ -147,12 +152,27 @@ class Transport:
             kind, sent = SharedMean if is_shared else BoardExchange, float(mixing.models_sent[self.rank])
             return kind(self, self.boards, mixing.row(self.rank), mixing.listeners(self.rank), sent, values)
         if members is not None and len(members) > 2:
-            return GroupMean(self, members, values)
+            return self._by_node(members, values) or GroupMean(self, members, values)
         if mixing.window is not None and mixing.window.is_by_doubling and self.wire.dtype is None:
             return WindowMean(self, mixing.window, values)
         if len(mixing.neighbors(self.rank)) > _AT_ONCE and values.is_cpu:
             return NeighborSum(self, mixing, values)
         return PairwiseExchange(self, mixing, values)
+
+    def _by_node(self, members: tuple[int, ...], values: Tensor) -> ProcessExchange | None:
+        """An average over whole nodes, where these members are such."""
+        size = self.local_size
+        if size is None or not 1 < size < len(members) or len(members) % size or not values.is_cpu:
+            return None
+        nodes = [members[start : start + size] for start in range(0, len(members), size)]
+        if any(node[0] % size or node[-1] - node[0] != size - 1 for node in nodes):
+            return None
+        mine = next(node for node in nodes if self.rank in node)
+        counterparts = tuple(node[mine.index(self.rank)] for node in nodes)
+        if self._is_on_board(mine, 1, values):
+            assert self.boards is not None
+            return BoardNodeMean(self, self.boards, mine, counterparts, values)
+        return MessageNodeMean(self, mine, counterparts, values)
 
     def _is_on_board(self, partners: Iterable[int], degree: int, values: Tensor) -> bool:
         """Whether all who take part do so in shared memory.
@@ -167,6 +187,15 @@ class Transport:
             and self.boards.has(partners)
             and sum(self.under_way.values()) + aligned(values.nbytes) <= self.boards.capacity / 2
         )
+
+    def know_nodes(self, local_size: int | None) -> None:
+        """How many workers every node has, ranks in a row, as this rank knows it: it counts if all say so. All ranks.
+
+        Launchers tell a rank of its own node only, and not all nodes need have as many.
+        """
+        self._store.set(f"local_size/{self.rank}", str(local_size))
+        said = set(self._store.multi_get([f"local_size/{rank}" for rank in range(self.size)]))
+        self.local_size = local_size if len(said) == 1 else None
 
     def open_boards(self, values: Iterable[Tensor], *, steps_under_way: int = 1) -> None:
         """Let workers of one host exchange such values through memory that they share. All ranks.
@@ -263,27 +292,36 @@ class Transport:
         works = self._attempt(lambda: dist.batch_isend_irecv(batch), *peers)
         return Messages(self, [(peers[0], work) for work in works], on_gpu=True)
 
-    def all_reduce(self, values: Tensor, members: tuple[int, ...]) -> Work:
-        """Start summing up over some ranks, in place."""
+    def all_reduce(self, values: Tensor, members: tuple[int, ...], *, is_courier: bool = False) -> Work:
+        """Start summing up over some ranks, in place.
+
+        Members of a group must start in the same order, so what couriers start has groups of its own.
+        """
         options = AllreduceOptions()
         options.timeout = self.timeout  # of the group it would be what was right when the group was made
-        work: Work = self.subgroup(members, values.device).allreduce([values], options)  # type: ignore[union-attr] # not in the stubs of gloo
+        group = self.subgroup(members, values.device, is_courier=is_courier)
+        work: Work = group.allreduce([values], options)  # type: ignore[union-attr] # not in the stubs of gloo
         return work
 
-    def subgroup(self, members: tuple[int, ...], device: torch.device) -> ProcessGroup | ProcessGroupGloo:
+    def subgroup(
+        self, members: tuple[int, ...], device: torch.device, *, is_courier: bool = False
+    ) -> ProcessGroup | ProcessGroupGloo:
         """A process group of some ranks. Only they take part in making it; it is made once."""
         if len(members) == self.size:
             return self.group
-        if members not in self._subgroups:
+        key = members, is_courier
+        if key not in self._subgroups:
             make = self._nccl_group if device.type == "cuda" else self._gloo_group
-            self._subgroups[members] = self._attempt(lambda: make(members), *members)
-        return self._subgroups[members]
+            self._subgroups[key] = self._attempt(lambda: make(*key), *members)
+        return self._subgroups[key]
 
-    def _gloo_group(self, members: tuple[int, ...]) -> ProcessGroupGloo:
-        store = PrefixStore(f"group/{'-'.join(map(str, members))}", self._store)
+    def _gloo_group(self, members: tuple[int, ...], is_courier: bool) -> ProcessGroupGloo:
+        kind = "couriers" if is_courier else "group"
+        store = PrefixStore(f"{kind}/{'-'.join(map(str, members))}", self._store)
         return ProcessGroupGloo(store, members.index(self.rank), len(members), self.timeout)
 
-    def _nccl_group(self, members: tuple[int, ...]) -> ProcessGroup:
+    def _nccl_group(self, members: tuple[int, ...], is_courier: bool) -> ProcessGroup:
+        assert not is_courier, "NCCL's exchanges are started by the worker"
         ranks = [dist.get_global_rank(self.group, member) for member in members]
         group: ProcessGroup = dist.new_group(ranks, backend="nccl", use_local_synchronization=True)
         return group
@@ -312,7 +350,7 @@ class Transport:
         result = wait()
         waited_s = time.monotonic() - started
         self.patience.waited(waited_s)
-        if not self.courier.is_me:  # the worker goes on computing meanwhile
+        if not (self.courier.is_me or self.second_courier.is_me):  # the worker goes on computing meanwhile
             self.waited_s += waited_s
         return result
 

@@ -17,8 +17,11 @@ USUAL = (
     "one-peer-exponential",
     "base-2",
     "alternating-exponential-ring",
+    "alternating-nodes",
     "ada",
 )
+_SAME = {"base-2": "one-peer-exponential", "alternating-nodes": "alternating-exponential-ring"}
+"""What a graph is the same as, where there is the other: that needs a power of two."""
 _EPOCH_STEPS = 8
 """Iterations that stand for an epoch of a schedule that changes by the epoch."""
 CLOSE_ENOUGH = 2.5
@@ -111,8 +114,8 @@ def _schedules(profile: Profile, graphs: Sequence[str] | None, epochs: int) -> d
         return {Spec.parse("graph", graph).canonical: made(graph) for graph in graphs}
     found: dict[str, Schedule] = {}
     for graph in USUAL:
-        if graph == "base-2" and "one-peer-exponential" in found:
-            continue  # the same, where there is the one
+        if _SAME.get(graph) in found:
+            continue
         try:
             found[graph] = made(graph)
         except ValueError:  # not for this number of workers

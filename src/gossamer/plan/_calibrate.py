@@ -103,7 +103,12 @@ def calibrate(
         "steps": steps,
     }
     cluster = Cluster(
-        workers=n, local_size=local_size, computation=computation, link=between, inside=inside or links.inside
+        workers=n,
+        local_size=local_size,
+        computation=computation,
+        link=between,
+        inside=inside or links.inside,
+        averages_by_node=device.type != "cuda",
     )
     profile = Profile(work=work, cluster=cluster, pairs=links.pairs, made=about | (made or {}))
     if group is None or link is not None:

@@ -85,6 +85,7 @@ class Profile:
                 "between_nodes": asdict(cluster.link),
                 "inside_a_node": None if cluster.inside is None else asdict(cluster.inside),
             },
+            "averages_by_node": cluster.averages_by_node,
             "mix_s_per_byte": work.mix_s_per_byte,
             "show_s_per_byte": work.show_s_per_byte,
             "held_up_s_per_byte": work.held_up_s_per_byte,
@@ -130,6 +131,7 @@ class Profile:
             computation=Computation(jitter=varies["jitter"], slow=varies["slow"], measured=tuple(varies["measured"])),
             link=Link(**links["between_nodes"]),
             inside=None if inside is None else Link(**inside),
+            averages_by_node=told.get("averages_by_node", True),  # not always said
         )
         pairs = tuple(Pair(**{**pair, "ends": tuple(pair["ends"])}) for pair in told["pairs"])
         return cls(work=work, cluster=cluster, collective=told["collective"], pairs=pairs, made=told["made"])

@@ -42,9 +42,9 @@ class Decentralized:
         c[i,b] = max over i and its neighbours j of max(e[j,b], c[j,b−1]) + C_b
 
     U_b is the optimizer's step, with what it takes to take in neighbours' parameters before it (`Wires.taken_in`), and
-    to put up one's own after it. A worker's channel carries one bucket after the other. So it is where the optimizer
-    steps each bucket inside backward. Where it steps after backward, as in a loop of the user's own, all of backward
-    counts as forward.
+    to put up one's own after it. A worker's channel carries one bucket after the other; where an exchange has phases on
+    different wires, C_b is what one of all buckets in a row takes. So it is where the optimizer steps each bucket
+    inside backward. Where it steps after backward, as in a loop of the user's own, all of backward counts as forward.
 
     Arrays may have leading axes, `[..., N]`, for trainings that differ in their factors or in how slow exchanges are.
     """
@@ -104,7 +104,7 @@ class Decentralized:
             taken_in = self._wires.taken_in(mixing) if takes_time else np.zeros(mixing.n)
             self._prepared[mixing] = _Exchange(
                 last=last_of(mixing),
-                costs_s=[cost * self._slowed for cost in self._wires.exchange_s(mixing, self._bytes)],
+                costs_s=[cost * self._slowed for cost in self._wires.exchange_s(mixing, self._bytes, len(self._bytes))],
                 busy_s=self._wires.busy_s(mixing, self._bytes.sum()),
                 show_s=[self._show_s_per_byte * size * (taken_in > 0) for size in self._bytes],
                 take_s=[self._mix_s_per_byte * size * taken_in for size in self._bytes],
