@@ -169,6 +169,7 @@ needs_gpu = pytest.mark.skipif(
 )
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of the compiler's own imports
 @pytest.mark.parametrize(
     ("device", "compute", "tolerance"),
     [("cpu", None, 1e-5), pytest.param("cuda", torch.bfloat16, 0.05, marks=needs_gpu)],
