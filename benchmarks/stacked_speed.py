@@ -8,7 +8,10 @@ which is not compiled), on all samples of all replicas. `gradient` is forward an
 gradient, optimizer and, for the replicas, mixing on a ring. Both sides are measured in turns; a row has the median time
 of each and the median, least and largest ratio of the turns, and how long the first four steps of each took, which is
 compiling, with the parts of it that took longest. Synthetic data of the right shapes: values do not matter. Quick ones
-come first; `--limit-s` gives up on one that takes too long, and goes on with the next.
+come first; `--limit-s` gives up on one that takes too long, and goes on with the next. `--profile` also says which
+kernels take the time of one gradient, of the replicas and of the one model:
+
+    python benchmarks/stacked_speed.py --device cuda --only vgg16-96 vgg16-96-batch128 --limit-s 400 --profile
 """
 
 import argparse
@@ -19,8 +22,10 @@ import platform
 import signal
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +42,16 @@ from gossamer.engines.stacked_mix import StackedMix
 from gossamer.tasks import TASKS, Task
 
 Row = dict[str, Any]
-ON_GPU = (
-    ("lstm", 96, 8),
-    ("chargpt", 96, 8),
-    ("resnet20", 96, 32),
-    ("resnet20", 1008, 8),
-    ("vgg16", 96, 32),
-    ("densenet100", 96, 16),
-)
+ON_GPU = {
+    "lstm-96": ("lstm", 96, 8),
+    "chargpt-96": ("chargpt", 96, 8),
+    "resnet20-96": ("resnet20", 96, 32),
+    "resnet20-1008": ("resnet20", 1008, 8),
+    "vgg16-96": ("vgg16", 96, 32),
+    "vgg16-96-batch128": ("vgg16", 96, 128),  # as published; about 44 GiB for the replicas, counted
+    "densenet100-96": ("densenet100", 96, 16),
+}
+"""Task, replicas, batch of each."""
 MIXED = ((96, 269_722), (1008, 269_722))
 
 
@@ -54,6 +61,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names such as resnet20-96 or mixing; all when not given")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--limit-s", type=int, default=0, help="give up on a measurement after so many seconds")
+    parser.add_argument("--profile", action="store_true", help="on a GPU: the kernels that take longest")
     parser.add_argument("--out", type=Path, help="write the rows into this JSON file")
     given = parser.parse_args()
     rows: list[Row] = []
@@ -64,7 +72,7 @@ def main() -> None:
         if given.out is not None:
             write_text(given.out, json.dumps({"environment": environment(given.device), "rows": rows}, indent=1))
 
-    chosen = measurements(given.device)
+    chosen = measurements(given.device, given.profile)
     if unknown := set(given.only or ()) - set(chosen):
         parser.error(f"no measurement {', '.join(sorted(unknown))}: there are {', '.join(chosen)}")
     for name, measure in chosen.items():
@@ -78,10 +86,10 @@ def main() -> None:
             keep({"name": name, "gave_up_after_s": given.limit_s})
 
 
-def measurements(device: str) -> dict[str, Callable[[int], Iterator[Row]]]:
+def measurements(device: str, profile: bool) -> dict[str, Callable[[int], Iterator[Row]]]:
     if device == "cpu":
         return {"digits-16": against_a_loop}
-    tasks = {f"{name}-{n}": lambda turns, a=(name, n, b): against_one_model(*a, turns) for name, n, b in ON_GPU}
+    tasks = {name: partial(against_one_model, name, *sizes, profile) for name, sizes in ON_GPU.items()}
     return {"mixing": mixing, **tasks}
 
 
@@ -140,24 +148,26 @@ def against_a_loop(turns: int, num_replicas: int = 16) -> Iterator[Row]:
 # ---- GPU ------------------------------------------------------------------------------------------------------
 
 
-def against_one_model(name: str, num_replicas: int, batch_size: int, turns: int) -> Iterator[Row]:
+def against_one_model(
+    name: str, task_name: str, num_replicas: int, batch_size: int, profile: bool, turns: int
+) -> Iterator[Row]:
     gc.collect()  # what a measurement that was given up has left
     torch.cuda.empty_cache()
     torch._dynamo.reset()
-    task = TASKS[name]
+    task = TASKS[task_name]
     inputs, targets = made_up(task, num_replicas, batch_size)
     draws = torch.rand(num_replicas, batch_size, task.num_draws, device="cuda") if task.num_draws else None
     prepare = torch.compile(task.prepare, dynamic=False)
     ready = prepare(inputs, draws)
-    say(f"{name}-{num_replicas}: compiling the replicas ...")
+    say(f"{name}: compiling the replicas ...")
     compilation_time_metrics.clear()
     engine = stacked(task, task.model(), num_replicas, "cuda")
     ours_first_s = seconds_of_four(lambda: engine.step(ready, targets))
     parts = longest_parts()
-    say(f"{name}-{num_replicas}: {ours_first_s:.0f} s ({parts}); compiling one model ...")
+    say(f"{name}: {ours_first_s:.0f} s ({parts}); compiling one model ...")
     gradient, step = one_model(task, inputs.flatten(0, 1), targets.flatten(0, 1), draws)
     theirs_first_s = seconds_of_four(step)
-    say(f"{name}-{num_replicas}: {theirs_first_s:.0f} s; measuring ...")
+    say(f"{name}: {theirs_first_s:.0f} s; measuring ...")
     about = {
         "replicas": num_replicas,
         "batch": batch_size,
@@ -167,6 +177,45 @@ def against_one_model(name: str, num_replicas: int, batch_size: int, turns: int)
     }
     yield about | compared("gradient", lambda: engine._gradients(ready, targets), gradient, turns)
     yield about | compared("step", lambda: engine.step(prepare(inputs, draws), targets), step, turns)
+    if profile:
+        say_kernels(f"{name}, replicas", lambda: engine._gradients(ready, targets))
+        say_kernels(f"{name}, one model", gradient)
+
+
+def say_kernels(title: str, function: Callable[[], Any], num: int = 15) -> None:
+    """Milliseconds of one call by kind of kernel, and the kernels that take most of it, with how often they run."""
+    _wait()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiled:
+        function()
+        _wait()
+    kernels = [event for event in profiled.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    kernels.sort(key=lambda event: event.time_range.start)
+    kinds, names, is_backward = Counter[str](), Counter[str](), False
+    calls = Counter(event.name for event in kernels)
+    for event in kernels:
+        is_backward = is_backward or "backward" in event.name
+        took_ms = event.time_range.elapsed_us() / 1e3
+        kinds[kind_of(event.name, is_backward)] += took_ms
+        names[event.name] += took_ms
+    say(f"{title}: {len(kernels)} kernels, {sum(kinds.values()):.2f} ms")
+    for kind, took_ms in kinds.most_common():
+        say(f"    {took_ms:6.2f} ms  {kind}")
+    for kernel, took_ms in names.most_common(num):
+        say(f"        {took_ms:6.2f} ms  {calls[kernel]:3d} x  {kernel[:140]}")
+
+
+def kind_of(kernel: str, is_backward: bool) -> str:
+    """The first whose words are in the kernel's name; those of the compiler say what was fused into them."""
+    pass_ = "backward" if is_backward else "forward"
+    kinds = {
+        "convolutions, gradients of weights": ("_weight_gradient", "_product_dw", "wgrad"),
+        f"convolutions, {pass_}": ("_correlate", "_product", "fprop", "dgrad", "conv"),
+        f"norms, {pass_}": ("norm",),
+        f"pooling, {pass_}": ("pool",),
+        "products": ("gemm", "nvjet", "cutlass", "bmm"),
+        "casts and copies": ("_to_copy", "copy", "Memcpy", "Memset", "cat"),
+    }
+    return next((kind for kind, words in kinds.items() if any(word in kernel for word in words)), "the rest")
 
 
 def seconds_of_four(function: Callable[[], Any]) -> float:

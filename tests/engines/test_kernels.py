@@ -85,6 +85,25 @@ def test_products(n: int, num_c: int, num_q: int, height: int, monkeypatch: pyte
     )
 
 
+@pytest.mark.parametrize(("batch", "num_c", "size"), [(2, 12, 5), (8, 8, 16)], ids=["at once", "in splits"])
+def test_gradients_of_weights_into_columns(batch: int, num_c: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a buffer with other parameters on both sides: in its dtype, and nothing else is touched."""
+    monkeypatch.setattr(pointwise, "_product_dw", WithConstant(pointwise._product_dw, 7))
+    torch.manual_seed(0)
+    n, num_q = 2, 16
+    x, dy = (torch.randn(batch, size, size, n * num).half() for num in (num_c, num_q))  # no bfloat16 here
+    for gradient, size_of_one in (
+        (lambda *given, **into: weight_gradient(*given, n, 3, 1, 1, **into), 9 * num_c * num_q),
+        (lambda *given, **into: pointwise.product_dw(*given, n, **into), num_c * num_q),
+    ):
+        flat = torch.full((n, 5 + size_of_one + 3), torch.nan)
+        columns = flat[:, 5:-3]
+        gradient(x, dy, into=columns)
+        torch.testing.assert_close(columns, gradient(x.float(), dy.float()).flatten(1), rtol=1e-4, atol=1e-4)
+        assert flat[:, :5].isnan().all()
+        assert flat[:, -3:].isnan().all()
+
+
 def whole_numbers(n: int, p: int) -> torch.Tensor:
     """Sums of them are exact in whatever order."""
     return torch.randint(-1000, 1000, (n, p)).double()

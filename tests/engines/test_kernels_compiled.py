@@ -43,7 +43,7 @@ KERNELS: dict[str, tuple[str, str, dict[str, str], dict[str, Any]]] = {
         "pointwise",
         "_product_dw",
         {"x": "*bf16", "dy": "*bf16", "dw": "*fp32"},
-        {"EVEN_C": 8, "EVEN_Q": 8, "PIXELS": 64, "PARTS": 128, "BLOCK_Q": 64},
+        {"EVEN_ROW": 2, "EVEN_C": 8, "EVEN_Q": 8, "PIXELS": 64, "PARTS": 128, "BLOCK_Q": 64},
     ),
 }
 IMAGES = {"N": 96, "C": 64, "Q": 64, "H": 8, "W": 8, "H_OUT": 8, "W_OUT": 8, "K": 3, "STRIDE": 1, "PADDING": 1}
@@ -51,12 +51,9 @@ IMAGES |= {"NUM_PIXELS": 2048, "PIXELS": 128, "PARTS": 64, "BLOCK_Q": 64}
 for turned in (0, 1):
     constants = {**IMAGES, "SPREAD": 1, "TURNED": turned}
     KERNELS[f"conv-{turned}"] = ("conv", "_correlate", {"x": "*bf16", "w": "*bf16", "y": "*bf16"}, constants)
-KERNELS["conv_dw"] = (
-    "conv",
-    "_weight_gradient",
-    {"x": "*bf16", "dy": "*bf16", "dw": "*bf16"},
-    {**IMAGES, "SHARE": 2048},
-)
+for name, dtype, row in (("conv_dw", "*bf16", 9 * 64 * 64), ("conv_dw_into", "*fp32", 14_728_266)):
+    constants = {**IMAGES, "SHARE": 2048, "ROW": row}
+    KERNELS[name] = ("conv", "_weight_gradient", {"x": "*bf16", "dy": "*bf16", "dw": dtype}, constants)
 COMPILE = r"""
 import importlib, json, re, sys
 import triton
@@ -102,7 +99,7 @@ def test_a_window_slides_by_eight_rows_at_a_time(instructions: dict[str, list[st
     assert all("v4" in name for name in found)
 
 
-@pytest.mark.parametrize("kernel", ["product", "product_dw", "conv-0", "conv-1", "conv_dw"])
+@pytest.mark.parametrize("kernel", ["product", "product_dw", "conv-0", "conv-1", "conv_dw", "conv_dw_into"])
 def test_a_product_multiplies_on_tensor_cores_what_is_copied_meanwhile(
     kernel: str, instructions: dict[str, list[str]]
 ) -> None:
@@ -110,3 +107,8 @@ def test_a_product_multiplies_on_tensor_cores_what_is_copied_meanwhile(
     assert "wgmma.mma_async" in found
     assert any(name.startswith("cp.async") for name in found)
     assert not any("local" in name or name.startswith("ld.global") for name in found)
+
+
+def test_gradients_are_written_two_at_a_time_into_rows_of_even_length(instructions: dict[str, list[str]]) -> None:
+    stores = {name for name in instructions["conv_dw_into"] if name.startswith("st.global")}
+    assert all("v2" in name or "v4" in name for name in stores)

@@ -16,10 +16,13 @@ from torch.nn import functional as F
 from gossamer.engines.stacked_compile import replace_convolutions, turn_concatenations
 from gossamer.engines.stacked_conv import (
     compile_ahead,
+    put_columns,
     stacked_conv,
     stacked_conv_dw,
+    stacked_conv_dw_into,
     stacked_product,
     stacked_product_dw,
+    stacked_product_dw_into,
 )
 
 SHAPES = [
@@ -42,6 +45,19 @@ def test_a_convolution_and_its_gradients(shape: tuple[int, ...]) -> None:
 
 def test_a_product_and_its_gradients() -> None:
     check_product(stacked_product, stacked_product_dw, n=3, num_c=5, num_q=4, dtype=torch.float64)
+
+
+def test_gradients_into_columns_of_a_buffer() -> None:
+    torch.manual_seed(0)
+    x, dy = (torch.randn(2, 5, 5, 3 * num, dtype=torch.bfloat16) for num in (4, 8))
+    flat = torch.full((3, 1 + 9 * 32 + 2 + 32 + 3), torch.nan)
+    stacked_conv_dw_into(flat, 1, x, dy, 3, 1, 1)
+    stacked_product_dw_into(flat, 1 + 9 * 32 + 2, x, dy)
+    others = torch.randn(3, 6)
+    put_columns(flat, others, [0, 1 + 9 * 32, flat.shape[1] - 3], [1, 2, 3])
+    gaps = others.split([1, 2, 3], 1)
+    dw, matrices = stacked_conv_dw(x.float(), dy.float(), 3, 3, 1, 1), stacked_product_dw(x.float(), dy.float(), 3)
+    torch.testing.assert_close(flat, torch.cat([gaps[0], dw.flatten(1), gaps[1], matrices.flatten(1), gaps[2]], 1))
 
 
 class Residual(nn.Module):

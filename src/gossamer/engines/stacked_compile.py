@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._inductor import inductor_prims
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
 
-from . import stacked_conv
+from . import stacked_conv, stacked_graph, stacked_pool
+from .stacked_graph import call, gather_in_place, merge_equal, written
+from .stacked_pool import spread_pooled
 
 aten, ours = torch.ops.aten, torch.ops.gossamer
 
@@ -40,16 +41,22 @@ def _with_code_of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _OurConvolutions(CustomGraphPass):
-    """Replaces the grouped convolutions that `vmap` makes, and their gradients, by those of `stacked_conv`."""
+    """Replaces the grouped convolutions that `vmap` makes, and their gradients, by those of `stacked_conv`, and spares
+    copies around them."""
 
     def __call__(self, graph: Graph) -> None:
+        if not any(node.target is aten.convolution.default for node in graph.nodes):
+            return
         turn_concatenations(graph, _is_for_us)
+        spread_pooled(graph)
+        merge_equal(graph)
         replace_convolutions(graph, _is_for_us)
+        gather_in_place(graph)
         with suppress(Exception):  # it but saves time: what fails there fails again, and is reported, at the launch
             stacked_conv.compile_ahead(graph)
 
     def uuid(self) -> Any:
-        return get_hash_for_files((__file__, stacked_conv.__file__))
+        return get_hash_for_files((__file__, stacked_conv.__file__, stacked_graph.__file__, stacked_pool.__file__))
 
 
 def _is_for_us(images: Tensor) -> bool:
@@ -66,9 +73,9 @@ def turn_concatenations(graph: Graph, wanted: Callable[[Tensor], bool]) -> None:
             if rest not in ([2], [-3]):
                 continue
             with graph.inserting_before(node):
-                turned = [_call(graph, aten.permute.default, (part, [1, 3, 4, 0, 2])) for part in parts]
-                joined = _call(graph, aten.cat.default, (turned, 4))
-                back = _call(graph, aten.permute.default, (joined, [3, 0, 4, 1, 2]))
+                turned = [call(graph, aten.permute.default, (part, [1, 3, 4, 0, 2])) for part in parts]
+                joined = call(graph, aten.cat.default, (turned, 4))
+                back = call(graph, aten.permute.default, (joined, [3, 0, 4, 1, 2]))
             node.replace_all_uses_with(back)
             graph.erase_node(node)
 
@@ -126,11 +133,11 @@ class _Forms:
         that form: there is no second copy."""
         if node not in self._forms:
             with self._graph.inserting_after(node):
-                turned = _call(self._graph, aten.permute.default, (node, [0, 2, 3, 1]))
+                turned = call(self._graph, aten.permute.default, (node, [0, 2, 3, 1]))
             with self._graph.inserting_after(turned):
                 form = _contiguous(self._graph, turned)
             with self._graph.inserting_after(form):
-                back = _call(self._graph, aten.permute.default, (form, [0, 3, 1, 2]))
+                back = call(self._graph, aten.permute.default, (form, [0, 3, 1, 2]))
             node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not turned)
             self._forms[node] = self._forms[back] = form
         return self._forms[node]
@@ -140,7 +147,7 @@ class _Forms:
         if w not in self._forms:
             filters, num_c, _, _ = w.meta["val"].shape
             with self._graph.inserting_after(w):
-                turned = _call(self._graph, aten.reshape.default, (w, [n, filters // n, num_c]))
+                turned = call(self._graph, aten.reshape.default, (w, [n, filters // n, num_c]))
             with self._graph.inserting_after(turned):
                 self._forms[w] = _contiguous(self._graph, turned)
         return self._forms[w]
@@ -150,9 +157,9 @@ class _Forms:
         if w not in self._forms:
             filters, num_c, kernel, _ = w.meta["val"].shape
             with self._graph.inserting_after(w):
-                split = _call(self._graph, aten.reshape.default, (w, [n, filters // n, num_c, kernel, kernel]))
+                split = call(self._graph, aten.reshape.default, (w, [n, filters // n, num_c, kernel, kernel]))
             with self._graph.inserting_after(split):
-                turned = _call(self._graph, aten.permute.default, (split, [0, 3, 4, 2, 1]))
+                turned = call(self._graph, aten.permute.default, (split, [0, 3, 4, 2, 1]))
             with self._graph.inserting_after(turned):
                 self._forms[w] = _contiguous(self._graph, turned)
         return self._forms[w]
@@ -174,13 +181,13 @@ def _replace_forward(
     height, width = node.meta["val"].shape[2:]
     with graph.inserting_before(node):
         if _is_product(w, stride, padding):
-            y = _call(graph, ours.stacked_product.default, (images, forms.matrices(w, n), True))
+            y = call(graph, ours.stacked_product.default, (images, forms.matrices(w, n), True))
         else:
             arguments = (images, forms.filters(w, n), stride, 1, padding, height, width, False)
-            y = _call(graph, ours.stacked_conv.default, arguments)
-        result = _call(graph, aten.permute.default, (y, [0, 3, 1, 2]))
+            y = call(graph, ours.stacked_conv.default, arguments)
+        result = call(graph, aten.permute.default, (y, [0, 3, 1, 2]))
         if bias is not None:
-            result = _call(graph, aten.add.Tensor, (result, _call(graph, aten.view.default, (bias, [1, -1, 1, 1]))))
+            result = call(graph, aten.add.Tensor, (result, call(graph, aten.view.default, (bias, [1, -1, 1, 1]))))
     node.replace_all_uses_with(result)
     graph.erase_node(node)
 
@@ -204,21 +211,21 @@ def _replace_backward(
         with graph.inserting_before(part):
             match part.args[1]:
                 case 0 if _is_product(w, stride, padding):
-                    dx = _call(graph, ours.stacked_product.default, (slopes, forms.matrices(w, n), False))
-                    new = _call(graph, aten.permute.default, (dx, [0, 3, 1, 2]))
+                    dx = call(graph, ours.stacked_product.default, (slopes, forms.matrices(w, n), False))
+                    new = call(graph, aten.permute.default, (dx, [0, 3, 1, 2]))
                 case 1 if _is_product(w, stride, padding):
-                    dw = _call(graph, ours.stacked_product_dw.default, (images, slopes, n))
-                    new = _call(graph, aten.reshape.default, (dw, list(w.meta["val"].shape)))
+                    dw = call(graph, ours.stacked_product_dw.default, (images, slopes, n))
+                    new = call(graph, aten.reshape.default, (dw, list(w.meta["val"].shape)))
                 case 0:  # slopes correlated with the weights turned around
                     arguments = (slopes, forms.filters(w, n), 1, stride, kernel - 1 - padding, height, width, True)
-                    dx = _call(graph, ours.stacked_conv.default, arguments)
-                    new = _call(graph, aten.permute.default, (dx, [0, 3, 1, 2]))
+                    dx = call(graph, ours.stacked_conv.default, arguments)
+                    new = call(graph, aten.permute.default, (dx, [0, 3, 1, 2]))
                 case 1:
-                    dw = _call(graph, ours.stacked_conv_dw.default, (images, slopes, n, kernel, stride, padding))
-                    turned = _call(graph, aten.permute.default, (dw, [0, 4, 3, 1, 2]))
-                    new = _call(graph, aten.reshape.default, (turned, list(w.meta["val"].shape)))
+                    dw = call(graph, ours.stacked_conv_dw.default, (images, slopes, n, kernel, stride, padding))
+                    turned = call(graph, aten.permute.default, (dw, [0, 4, 3, 1, 2]))
+                    new = call(graph, aten.reshape.default, (turned, list(w.meta["val"].shape)))
                 case _:
-                    new = _call(graph, aten.sum.dim_IntList, (slopes, [0, 1, 2]))
+                    new = call(graph, aten.sum.dim_IntList, (slopes, [0, 1, 2]))
         part.replace_all_uses_with(new)
     for part in list(node.users):
         graph.erase_node(part)
@@ -231,14 +238,4 @@ def _is_product(w: Node, stride: int, padding: int) -> bool:
 
 
 def _contiguous(graph: Graph, node: Node) -> Node:
-    """Written down once, and not computed anew for each that uses it, as the compiler may do with a clone."""
-    strides = torch.empty(node.meta["val"].shape, device="meta").stride()
-    return _call(graph, inductor_prims.force_stride_order, (node, list(strides)))
-
-
-def _call(graph: Graph, operator: Callable[..., Any], arguments: tuple[Any, ...]) -> Node:
-    node = graph.call_function(operator, arguments)
-    values = torch.fx.node.map_arg(arguments, lambda argument: argument.meta["val"])
-    with next(argument.meta["val"] for argument in node.all_input_nodes).fake_mode:
-        node.meta["val"] = operator(*values)
-    return node
+    return written(graph, node, torch.empty(node.meta["val"].shape, device="meta").stride())

@@ -52,6 +52,10 @@ def stacked_conv_dw(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, pad
         from .kernels.conv import weight_gradient
 
         return weight_gradient(x, dy, n, kernel, stride, padding)
+    return _plain_dw(x, dy, n, kernel, stride, padding)
+
+
+def _plain_dw(x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, padding: int) -> Tensor:
     images, slopes = x.permute(0, 3, 1, 2), dy.permute(0, 3, 1, 2)
     num_c, num_q = images.shape[1] // n, slopes.shape[1] // n
     weights = x.new_empty(n * num_q, num_c, kernel, kernel)  # only its shape counts
@@ -90,6 +94,10 @@ def stacked_product_dw(x: Tensor, dy: Tensor, n: int) -> Tensor:
         from .kernels.pointwise import product_dw
 
         return product_dw(x, dy, n)
+    return _plain_product_dw(x, dy, n)
+
+
+def _plain_product_dw(x: Tensor, dy: Tensor, n: int) -> Tensor:
     pixels, slopes = (t.view(*t.shape[:3], n, -1) for t in (x, dy))
     return torch.einsum("bhwnc,bhwnq->nqc", pixels, slopes).contiguous()
 
@@ -99,15 +107,67 @@ def _(x: Tensor, dy: Tensor, n: int) -> Tensor:
     return x.new_empty(n, dy.shape[3] // n, x.shape[3] // n)
 
 
+@torch.library.custom_op("gossamer::stacked_conv_dw_into", mutates_args=("flat",), tags=_LAYOUT)
+def stacked_conv_dw_into(
+    flat: Tensor, start: int, x: Tensor, dy: Tensor, kernel: int, stride: int, padding: int
+) -> None:
+    """The gradient for the weights into columns of `flat` [N, P] from `start` on, as `[K, K, C, Q]`."""
+    if x.is_cuda:
+        _conv_dw_into(flat, start, x, dy, kernel, stride, padding)
+    else:
+        dw = _plain_dw(x.to(flat.dtype), dy.to(flat.dtype), len(flat), kernel, stride, padding)
+        _columns(flat, start, x, dy, kernel).copy_(dw.flatten(1))
+
+
+def _conv_dw_into(flat: Tensor, start: int, x: Tensor, dy: Tensor, kernel: int, stride: int, padding: int) -> None:
+    from .kernels.conv import weight_gradient
+
+    weight_gradient(x, dy, len(flat), kernel, stride, padding, into=_columns(flat, start, x, dy, kernel))
+
+
+@torch.library.custom_op("gossamer::stacked_product_dw_into", mutates_args=("flat",), tags=_LAYOUT)
+def stacked_product_dw_into(flat: Tensor, start: int, x: Tensor, dy: Tensor) -> None:
+    """The gradient for the matrices into columns of `flat` [N, P] from `start` on, as `[Q, C]`."""
+    if x.is_cuda:
+        _product_dw_into(flat, start, x, dy)
+    else:
+        dw = _plain_product_dw(x.to(flat.dtype), dy.to(flat.dtype), len(flat))
+        _columns(flat, start, x, dy, 1).copy_(dw.flatten(1))
+
+
+def _product_dw_into(flat: Tensor, start: int, x: Tensor, dy: Tensor) -> None:
+    from .kernels.pointwise import product_dw
+
+    product_dw(x, dy, len(flat), into=_columns(flat, start, x, dy, 1))
+
+
+def _columns(flat: Tensor, start: int, x: Tensor, dy: Tensor, kernel: int) -> Tensor:
+    n = len(flat)
+    return flat[:, start : start + kernel**2 * (x.shape[3] // n) * (dy.shape[3] // n)]
+
+
+@torch.library.custom_op("gossamer::put_columns", mutates_args=("flat",), tags=_LAYOUT)
+def put_columns(flat: Tensor, values: Tensor, starts: list[int], sizes: list[int]) -> None:
+    """`values` [N, ...], cut into so many columns each, into `flat` [N, P] from each of `starts` on."""
+    for start, part in zip(starts, torch.split(values, sizes, 1), strict=True):
+        flat[:, start : start + part.shape[1]] = part
+
+
+for written in (stacked_conv_dw_into, stacked_product_dw_into, put_columns):
+    written.register_fake(lambda *_: None)
+
+
 def compile_ahead(graph: Graph) -> None:
     """Compile the kernels of these operators in a graph for a GPU, in threads, while its compiler works on the rest."""
     from .kernels import conv, pointwise
 
-    kernels: dict[Any, Callable[..., Tensor]] = {
+    kernels: dict[Any, Callable[..., Any]] = {
         ours.stacked_conv.default: conv.correlate,
         ours.stacked_conv_dw.default: conv.weight_gradient,
         ours.stacked_product.default: pointwise.product,
         ours.stacked_product_dw.default: pointwise.product_dw,
+        ours.stacked_conv_dw_into.default: _conv_dw_into,
+        ours.stacked_product_dw_into.default: _product_dw_into,
     }
     for node in graph.nodes:
         if node.target in kernels:

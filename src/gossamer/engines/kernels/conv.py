@@ -11,12 +11,11 @@ numbers, sums in float32, in an order that depends on the shapes alone: it repea
 
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import MANY_PROGRAMS, block, launch
+from .launch import MANY_PROGRAMS, add_up, block, launch, places_for_sums
 
 
 @triton.jit
@@ -83,10 +82,11 @@ def _correlate(
 def _weight_gradient(
     x, dy, dw, NUM_PIXELS: tl.constexpr, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
-    K: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, SHARE: tl.constexpr,
+    K: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, SHARE: tl.constexpr, ROW: tl.constexpr,
     PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
-    """dw [splits, N, K, K, C, Q]: each split sums SHARE of the pixels."""
+    """dw [splits, N, K, K, C, Q]: each split sums SHARE of the pixels. ROW numbers from one replica to the next: those
+    in between may be other parameters'."""
     n = tl.program_id(0)
     split = tl.program_id(1)
     size: tl.constexpr = K * K * C
@@ -102,7 +102,7 @@ def _weight_gradient(
         slope = tl.load(dy + pixel[:, None] * (N * Q) + (n * Q + q)[None, :], mask=is_pixel[:, None] & is_q, other=0.0)
         total = tl.dot(tl.trans(values), slope, total)
     k = first + tl.arange(0, PARTS)
-    at = dw + (split * N + n) * (size * Q) + k[:, None] * Q + q[None, :]
+    at = dw + (split * N + n).to(tl.int64) * ROW + k[:, None] * Q + q[None, :]
     tl.store(at, total.to(dw.dtype.element_ty), mask=(k < size)[:, None] & is_q)
 
 
@@ -158,29 +158,39 @@ def tile_for_images(num_pixels: int, num_c: int, num_q: int, kernel: int) -> Til
 
 
 def weight_gradient(
-    x: Tensor, dy: Tensor, n: int, kernel: int, stride: int, padding: int, tile: Tile | None = None
+    x: Tensor,
+    dy: Tensor,
+    n: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    tile: Tile | None = None,
+    into: Tensor | None = None,
 ) -> Tensor:
-    """[N, K, K, C, Q] from x [B, H, W, N·C] and dy [B, H', W', N·Q], both contiguous."""
+    """[N, K, K, C, Q] from x [B, H, W, N·C] and dy [B, H', W', N·Q], both contiguous. Or `into` some columns of a
+    buffer, `[N, K·K·C·Q]`, in its dtype: sums are float32, and need not be rounded on the way."""
     num_c, num_q = x.shape[3] // n, dy.shape[3] // n
     if tile is None:
         tile = tile_for_weights(num_c, num_q, kernel)
+    size = kernel**2 * num_c * num_q
     blocks = triton.cdiv(kernel**2 * num_c, tile.parts) * triton.cdiv(num_q, tile.q)
     num_pixels = len(dy) * dy.shape[1] * dy.shape[2]
     tiles = triton.cdiv(num_pixels, tile.pixels)
     splits = max(min(MANY_PROGRAMS // (blocks * n), tiles // 8), 1)
     share = triton.cdiv(tiles, splits) * tile.pixels
-    dtype = x.dtype if splits == 1 else torch.float32
-    dw = torch.empty((splits, n, kernel, kernel, num_c, num_q), device=x.device, dtype=dtype)
+    dw, result = places_for_sums(splits, n, size, x, into)
     launch(
         _weight_gradient,
         (n, splits, blocks),
         (x, dy, dw),
         (num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], dy.shape[1], dy.shape[2],
-         kernel, stride, padding, share, *tile[:3]),
+         kernel, stride, padding, share, dw.stride(-2), *tile[:3]),
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )  # fmt: skip
-    return dw[0] if splits == 1 else dw.sum(0).to(x.dtype)
+    if splits > 1:
+        add_up(dw, result)
+    return result if into is not None else result.view(n, kernel, kernel, num_c, num_q)
 
 
 def tile_for_weights(num_c: int, num_q: int, kernel: int) -> Tile:

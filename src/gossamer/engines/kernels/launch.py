@@ -53,3 +53,19 @@ def _compilers() -> ThreadPoolExecutor:
 def block(size: int, most: int) -> int:
     """The power of two that holds so many, from the 16 that a product needs up to `most`."""
     return min(max(1 << (size - 1).bit_length(), 16), most)
+
+
+def places_for_sums(splits: int, n: int, size: int, like: Tensor, into: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Where a kernel writes the sums of its splits, and the result `[N, size]`: the same place when there is one."""
+    result = like.new_empty(n, size) if into is None else into
+    if splits == 1:
+        return result, result
+    return torch.empty((splits, n, size), device=like.device, dtype=torch.float32), result
+
+
+def add_up(parts: Tensor, result: Tensor) -> None:
+    """The sums of all splits, in their order."""
+    if result.dtype == parts.dtype:
+        torch.sum(parts, 0, out=result)
+    else:
+        result.copy_(parts.sum(0))

@@ -8,12 +8,11 @@ shapes alone: it repeats bit by bit.
 
 from math import gcd
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import MANY_PROGRAMS, block, launch
+from .launch import MANY_PROGRAMS, add_up, block, launch, places_for_sums
 
 _SIZES = ["num_pixels", "units_c", "units_q"]
 """No kernels of their own for sizes that happen to be multiples of 16."""
@@ -46,12 +45,14 @@ def _product(
     tl.store(y + at, total.to(y.dtype.element_ty), mask=is_pixel & is_q)
 
 
-@triton.jit(do_not_specialize=[*_SIZES, "share"])
+@triton.jit(do_not_specialize=[*_SIZES, "share", "units_row"])
 def _product_dw(
-    x, dy, dw, num_pixels, N, units_c, units_q, share, EVEN_C: tl.constexpr, EVEN_Q: tl.constexpr,
+    x, dy, dw, num_pixels, N, units_c, units_q, share, units_row,
+    EVEN_ROW: tl.constexpr, EVEN_C: tl.constexpr, EVEN_Q: tl.constexpr,
     PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
-    """dw [splits, N, Q, C]: each split sums `share` of the pixels."""
+    """dw [splits, N, Q, C]: each split sums `share` of the pixels; units_row · EVEN_ROW numbers from one replica to the
+    next."""
     C = units_c * EVEN_C
     Q = units_q * EVEN_Q
     n = tl.program_id(0)
@@ -68,7 +69,8 @@ def _product_dw(
         values = tl.load(x + (pixel[:, None] * (N * C) + (n * C + c)[None, :]), mask=is_pixel & is_c, other=0.0)
         slopes = tl.load(dy + (pixel[:, None] * (N * Q) + (n * Q + q)[None, :]), mask=is_pixel & is_q, other=0.0)
         total = tl.dot(tl.trans(slopes), values, total)
-    at = dw + (split * N + n) * (C * Q) + (q[:, None] * C + c[None, :])
+    row = units_row * EVEN_ROW
+    at = dw + (split * N + n).to(tl.int64) * row + (q[:, None] * C + c[None, :])
     tl.store(at, total.to(dw.dtype.element_ty), mask=(q < Q)[:, None] & is_c)
 
 
@@ -91,8 +93,9 @@ def product(x: Tensor, w: Tensor, by_q: bool) -> Tensor:
     return y
 
 
-def product_dw(x: Tensor, dy: Tensor, n: int) -> Tensor:
-    """[N, Q, C] from x [B, H, W, N·C] and dy [B, H, W, N·Q], both contiguous."""
+def product_dw(x: Tensor, dy: Tensor, n: int, into: Tensor | None = None) -> Tensor:
+    """[N, Q, C] from x [B, H, W, N·C] and dy [B, H, W, N·Q], both contiguous; or `into` some columns of a buffer,
+    `[N, Q·C]`, in its dtype."""
     num_c, num_q = x.shape[3] // n, dy.shape[3] // n
     block_q, parts, pixels = block(num_q, 128), block(num_c, 128), 64
     blocks = triton.cdiv(num_c, parts) * triton.cdiv(num_q, block_q)
@@ -100,15 +103,18 @@ def product_dw(x: Tensor, dy: Tensor, n: int) -> Tensor:
     tiles = triton.cdiv(num_pixels, pixels)
     splits = max(min(MANY_PROGRAMS // (blocks * n), tiles // 8), 1)
     share = triton.cdiv(tiles, splits) * pixels
-    dtype = x.dtype if splits == 1 else torch.float32
-    dw = torch.empty((splits, n, num_q, num_c), device=x.device, dtype=dtype)
-    even_c, even_q = gcd(num_c, 8), gcd(num_q, 8)
+    dw, result = places_for_sums(splits, n, num_c * num_q, x, into)
+    row = dw.stride(-2)
+    even_row, even_c, even_q = gcd(row, 8), gcd(num_c, 8), gcd(num_q, 8)
     launch(
         _product_dw,
         (n, splits, blocks),
         (x, dy, dw),
-        (num_pixels, n, num_c // even_c, num_q // even_q, share, even_c, even_q, pixels, parts, block_q),
+        (num_pixels, n, num_c // even_c, num_q // even_q, share, row // even_row,
+         even_row, even_c, even_q, pixels, parts, block_q),
         num_warps=4 if block_q <= 64 else 8,
         num_stages=3,
-    )
-    return dw[0] if splits == 1 else dw.sum(0).to(x.dtype)
+    )  # fmt: skip
+    if splits > 1:
+        add_up(dw, result)
+    return result if into is not None else result.view(n, num_q, num_c)
