@@ -1,9 +1,11 @@
 """How good is what accumulated Adam trains, beside all-reduce Adam and plain decentralized Adam?
 
-    python benchmarks/accumulated_adam.py benchmarks/2026-11-16-accumulated-adam
+    python benchmarks/accumulated_adam.py benchmarks/2026-11-16-accumulated-adam                       one core
+    python benchmarks/accumulated_adam.py benchmarks/2026-11-18-h200-accumulated-adam --only chargpt    one GPU
 
-8 stacked replicas, one core, fixed numbers of steps, small local batches, two tasks: the digits, and a GPT of two
-layers on the text of Python's standard library (of another Python it is another text). Four methods:
+8 stacked replicas, fixed numbers of steps, small local batches: the digits and a GPT of two layers on the text of
+Python's standard library (of another Python it is another text), on a core; on a GPU the task `chargpt` as it is, with
+as many tokens a worker as the published trainings have (1,024). Four methods:
 
 all-reduce            AdamW, gradients averaged over all workers
 decentralized         AdamW, parameters averaged with the neighbours' while the next gradient is computed
@@ -19,6 +21,7 @@ The table gives the loss of the averaged model on test samples, mean ± standard
 it is above that of all-reduce with the same seed, which has the same start and batches.
 """
 
+import argparse
 import csv
 import json
 import statistics
@@ -36,9 +39,11 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 import gossamer
+from gossamer import algorithms, topologies
 from gossamer.bench import Experiment, sharding
 from gossamer.bench.learning_rate import learning_rate
 from gossamer.bench.store import environment
+from gossamer.engines import StackedEngine, StackedGradient
 from gossamer.optim import AccumAdamW, window_for
 from gossamer.tasks import TASKS, Dataset
 from gossamer.tasks.chargpt import CharGPT
@@ -49,12 +54,15 @@ WARM_UP = 0.1
 WINDOW = window_for(WORKERS)
 Row = dict[str, Any]
 Make = Callable[[Iterable[nn.Parameter], float], Optimizer]
+_COMPILED: dict[str, StackedGradient] = {}
+"""By setting: what one training has compiled serves all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """A task as it is trained here."""
 
+    name: str
     task: str
     model: Callable[[], nn.Module]
     batch_size: int
@@ -63,6 +71,7 @@ class Setting:
     num_tests: int
     tuning_seeds: range
     seeds: range
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +84,7 @@ class Method:
 
 SETTINGS = (
     Setting(
+        name="digits",
         task="digits",
         model=TASKS["digits"].model,
         batch_size=4,
@@ -85,6 +95,7 @@ SETTINGS = (
         seeds=range(10),
     ),
     Setting(
+        name="small-chargpt",
         task="chargpt",
         model=partial(CharGPT, width=32, heads=4, layers=2),
         batch_size=4,
@@ -93,6 +104,18 @@ SETTINGS = (
         num_tests=1000,
         tuning_seeds=range(100, 101),
         seeds=range(5),
+    ),
+    Setting(
+        name="chargpt",
+        task="chargpt",
+        model=CharGPT,
+        batch_size=16,
+        num_steps=1500,
+        lrs=(1e-3, 2e-3, 4e-3, 8e-3),
+        num_tests=4000,
+        tuning_seeds=range(100, 101),
+        seeds=range(3),
+        device="cuda",
     ),
 )
 
@@ -125,14 +148,25 @@ METHODS = (
 )
 
 
-def main(out: Path) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder for the rows")
+    parser.add_argument("--only", nargs="*", choices=[setting.name for setting in SETTINGS], help="those that fit here")
+    given = parser.parse_args()
+    has_gpu = torch.cuda.is_available()
+    measure(
+        given.out, [s for s in SETTINGS if (s.name in given.only if given.only else (s.device == "cuda") <= has_gpu)]
+    )
+
+
+def measure(out: Path, settings: list[Setting]) -> None:
     torch.set_num_threads(1)
     out.mkdir(parents=True, exist_ok=True)
-    run = Experiment(workers=WORKERS).runs()[0]
+    run = Experiment(workers=WORKERS, device=settings[-1].device).runs()[0]
     (out / "environment.json").write_text(json.dumps(environment(run), indent=2) + "\n")
     rows = Rows(out / "rows.csv")
     lines = []
-    for setting in SETTINGS:
+    for setting in settings:
         data = TASKS[setting.task].load(None)
         for method in METHODS:
             for lr, seed in product(setting.lrs, setting.tuning_seeds):
@@ -155,7 +189,7 @@ class Rows:
 
     def make(self, stage: str, setting: Setting, method: Method, lr: float, seed: int, data: Dataset) -> None:
         """Train, unless that is done."""
-        names = {"stage": stage, "task": setting.task, "method": method.name, "graph": method.graph}
+        names = {"stage": stage, "task": setting.name, "method": method.name, "graph": method.graph}
         names |= {"lr": f"{lr:g}", "seed": str(seed)}
         if any(names.items() <= row.items() for row in self._rows):
             return
@@ -169,7 +203,7 @@ class Rows:
         self._rows.append(row)
 
     def of(self, stage: str, setting: Setting, method: Method) -> Iterator[Row]:
-        names = {"stage": stage, "task": setting.task, "method": method.name, "graph": method.graph}
+        names = {"stage": stage, "task": setting.name, "method": method.name, "graph": method.graph}
         return (row for row in self._rows if names.items() <= row.items())
 
     def final(self, setting: Setting, method: Method) -> list[Row]:
@@ -185,25 +219,31 @@ class Rows:
 
 def train(setting: Setting, method: Method, lr: float, seed: int, data: Dataset) -> Row:
     """One training, and how good its averaged model is in the end."""
-    task = TASKS[setting.task]
+    task, device = TASKS[setting.task], setting.device
     torch.manual_seed(seed)
-    engine = gossamer.simulate(
+    engine = StackedEngine(
         setting.model(),
+        lambda parameters: method.optimizer(parameters, lr),
         num_replicas=WORKERS,
-        topology=method.graph,
-        algorithm=method.algorithm,
-        optimizer=lambda parameters: method.optimizer(parameters, lr),
+        schedule=topologies.build(method.graph, WORKERS),
+        algorithm=algorithms.build(method.algorithm),
         loss=task.loss,
-        device="cpu",
+        device=device,
+        compiled=device != "cpu",
+        gradient=_COMPILED.get(setting.name),
     )
+    if device != "cpu":
+        _COMPILED[setting.name] = engine.gradient
+    train_inputs, train_targets = data.train_inputs.to(device), data.train_targets.to(device)
     started = time.monotonic()
     for step, batch in zip(range(setting.num_steps), batches(setting, seed, data.num_train), strict=False):
         engine.set_lr(
             learning_rate(step, peak=lr, warmup_steps=WARM_UP * setting.num_steps, num_steps=setting.num_steps)
         )
-        engine.step(data.train_inputs[batch], data.train_targets[batch])
+        batch = batch.to(device)
+        engine.step(train_inputs[batch], train_targets[batch])
     seconds = time.monotonic() - started
-    inputs, targets = data.test_inputs[: setting.num_tests], data.test_targets[: setting.num_tests]
+    inputs, targets = (each[: setting.num_tests].to(device) for each in (data.test_inputs, data.test_targets))
     outputs = torch.cat([engine.averaged_outputs(some) for some in inputs.split(500)])
     return {
         "loss": f"{task.loss(outputs, targets).item():.6f}",
@@ -234,7 +274,7 @@ def held_out(data: Dataset) -> Dataset:
 def table(setting: Setting, rows: Rows) -> list[str]:
     n = len(setting.seeds)
     lines = [
-        f"{setting.task}: {setting.num_steps} steps, {WORKERS} workers, batches of {setting.batch_size}, n = {n} seeds",
+        f"{setting.name}: {setting.num_steps} steps, {WORKERS} workers, batches of {setting.batch_size}, n = {n} seeds",
         f"  {'method':20} {'graph':30} {'rate':>6}  {'test loss':>17}  {'above all-reduce':>18}  {'accuracy, %':>14}",
     ]
     reference = [float(row["loss"]) for row in rows.final(setting, METHODS[0])]
@@ -255,4 +295,4 @@ def spread(values: list[float], digits: int) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()
