@@ -174,7 +174,11 @@ def test_on_one_host_nothing_goes_between_nodes(monkeypatch: pytest.MonkeyPatch)
 # ---- in training --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("algorithm", [DPSGD(), OverlappedDPSGD()], ids=["in-turn", "overlapped"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [DPSGD(), OverlappedDPSGD(), OverlappedDPSGD(behind=2)],
+    ids=["in-turn", "overlapped", "two-steps-behind"],
+)
 @pytest.mark.parametrize(
     ("topology", "local_size"), [("alternating-exponential-ring", 2), ("alternating-nodes", 2), ("complete", 4)]
 )

@@ -175,6 +175,7 @@ needs_gpu = pytest.mark.skipif(
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of the compiler's own imports
+@pytest.mark.filterwarnings("ignore:\\s*Online softmax is disabled:UserWarning")  # of the compiler, on a GPU
 @pytest.mark.parametrize(
     ("device", "compute", "tolerance"),
     [("cpu", None, 1e-5), pytest.param("cuda", torch.bfloat16, 0.05, marks=needs_gpu)],
