@@ -145,8 +145,9 @@ def test_members_of_a_group_get_the_same_to_the_last_bit() -> None:
     assert all(torch.equal(mean, means[0]) for mean in means)
 
 
-def test_several_parts_are_under_way_at_once() -> None:
+def test_several_parts_are_under_way_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as fit; what does not is sent."""
+    monkeypatch.setattr("gossamer.engines.transport._SMALL", 0)
     parts = [torch.full((size,), float(size)) for size in (3, 1000, 17)]
 
     def rank(group: ProcessGroup) -> list[type]:
@@ -165,6 +166,19 @@ def test_several_parts_are_under_way_at_once() -> None:
 
     for kinds in run_ranks(4, rank):
         assert [kind is BoardExchange for kind in kinds] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("mebibytes", "models"), [(0.01, 4), (10, 3), (20, 2)])
+def test_small_models_have_room_for_readers_that_are_late(mebibytes: float, models: int) -> None:
+    """Others never more than two models."""
+
+    def rank(group: ProcessGroup) -> int:
+        like = torch.zeros(int(mebibytes * 2**18))
+        transport = on_board(group, like)
+        assert transport.boards is not None
+        return transport.boards.capacity // board.aligned(like.nbytes)
+
+    assert run_ranks(2, rank) == [models] * 2
 
 
 def test_models_of_several_steps_are_under_way_at_once() -> None:

@@ -36,6 +36,8 @@ _TAGS = 64
 """Messages of one exchange from one rank to another, at most."""
 _AT_ONCE = 2
 """Neighbours whose models are received at a time, each in a buffer of its own; more are taken in one by one."""
+_SMALL = 32 * 2**20
+"""Bytes that the board of a worker may take, whatever the size of its model."""
 _READ_AT_MOST = 8
 """Neighbours on its host whose models a worker reads one by one; where there are more, sums of some are cheaper."""
 
@@ -201,11 +203,13 @@ class Transport:
         """Let workers of one host exchange such values through memory that they share. All ranks.
 
         Values of so many steps may be under way, and as much room again is for what others have still to read: they may
-        be that far behind.
+        be that far behind. Small models have more of it, so that who is fast need not wait for a reader who is late.
         """
-        sizes = 2 * max(steps_under_way, 1) * [aligned(tensor.nbytes) for tensor in values]
-        if self.size > 1 and len(sizes) <= PLACES:
-            capacity = sum(sizes)
+        sizes = [aligned(tensor.nbytes) for tensor in values]
+        models = 2 * max(steps_under_way, 1)
+        models = max(models, min(2 * models, _SMALL // sum(sizes), PLACES // len(sizes)))
+        if self.size > 1 and len(sizes) * models <= PLACES:
+            capacity = sum(sizes) * models
             self.boards = Boards.meet(PrefixStore("boards", self._store), self.rank, self.size, capacity)
 
     def _stream(self, device: torch.device) -> Any:
