@@ -69,8 +69,8 @@ def decentralize(
         local_size: workers a node, for topologies that respect it; when not given, the launcher's number.
         wire_dtype: send in this type (`torch.bfloat16`); a worker's own parameters stay as they are.
         bucket_mib: a larger model is stepped and sent in parts of about this size, each on its way while the next is
-            stepped; when not given, 4 for a model on the CPUs of several nodes, where steps and messages take long, and
-            25 elsewhere.
+            stepped; when not given, 4 for a model on the CPUs of several nodes, where steps and messages take long (a
+            quarter of the model if that is less, from 0.25 on, where workers meet in pairs), and 25 elsewhere.
         seed: of random graphs and random partners, the same on all ranks.
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
         rescue: a folder where every rank saves its state when a neighbour is lost, or when SIGTERM ends the process.
@@ -122,13 +122,18 @@ def decentralize(
         case ParameterServer():
             return Served(model, optimizer, **settings)
         case _:
-            parts_mib = _bucket_mib(model, world) if bucket_mib is None else bucket_mib
+            parts_mib = _bucket_mib(model, world, schedule) if bucket_mib is None else bucket_mib
             return Decentralized(model, optimizer, bucket_mib=parts_mib, **settings)
 
 
-def _bucket_mib(model: nn.Module, world: World) -> float:
+def _bucket_mib(model: nn.Module, world: World, schedule: Schedule) -> float:
+    """As measured (docs/iteration-time.md): between pairs small models gain by parts, in larger groups they lose."""
     is_on_cpu = all(parameter.is_cpu for parameter in model.parameters())
-    return 4.0 if is_on_cpu and world.local_size != world.size else 25.0
+    if not is_on_cpu or world.local_size == world.size:
+        return 25.0
+    if any(schedule(step).degree > 1 for step in schedule.window):
+        return 4.0
+    return min(max(sum(parameter.nbytes for parameter in model.parameters()) / 2**22, 0.25), 4.0)
 
 
 def _check_model(model: nn.Module) -> None:

@@ -230,8 +230,9 @@ def test_in_a_smaller_type_others_are_rounded_and_oneself_is_not() -> None:
         assert bytes_sent == 2 * 7 * 2
 
 
-def test_what_a_late_listener_has_not_read_stays_up() -> None:
+def test_what_a_late_listener_has_not_read_stays_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 1 comes late to the first exchange; rank 0 is two exchanges on by then, and waits with the third."""
+    monkeypatch.setattr("gossamer.engines.transport._SMALL", 0)  # room for two
     listens = build("star", 2)  # with one other it is a pair
     may_read, shown = threading.Event(), []
 
