@@ -38,9 +38,9 @@ def test_a_table_and_advice(plan: Callable[..., Said]) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_with_nccl_whole_nodes_average_around_a_ring(plan: Callable[..., Said]) -> None:
+def test_over_gloo_whole_nodes_average_node_by_node(plan: Callable[..., Said]) -> None:
     nodes = (*FIGURES, "--local-size", "4", "--intra", "300gbit", "--graphs", "alternating-nodes", "--json")
-    by_node, around = (json.loads(plan(*nodes, *more)[1])["rows"][1]["iteration_s"] for more in ((), ("--nccl",)))
+    around, by_node = (json.loads(plan(*nodes, *more)[1])["rows"][1]["iteration_s"] for more in ((), ("--gloo",)))
     assert by_node < 0.9 * around
 
 

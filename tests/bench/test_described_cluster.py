@@ -41,8 +41,8 @@ def test_an_epoch_takes_what_the_planner_says(path: str) -> None:
 def test_without_overlap_the_exchange_comes_on_top(path: str) -> None:
     (only,) = experiment(path, graphs=("complete",), algorithm="d-psgd", centralized=False).runs()
     rows = train(only, make_engine(only), on_epoch=lambda run, row: None).epochs
-    model_s = 252e6 / 3.125e9  # once over the link between the two nodes; inside, twelve times as fast, 1.5 times
-    assert rows[0]["virtual_s"] == pytest.approx(only.steps_per_epoch * (0.063 + (1 + 1.5 / 12) * model_s), rel=1e-4)
+    model_s = 252e6 / 3.125e9  # over the link between the two nodes, 2(n − 1)/n times
+    assert rows[0]["virtual_s"] == pytest.approx(only.steps_per_epoch * (0.063 + 1.75 * model_s), rel=1e-4)
 
 
 def test_means_of_gradients_hide_behind_backward_and_those_of_models_do_not(path: str) -> None:

@@ -20,7 +20,7 @@ def model_s(wires: Wires, mixing: Mixing) -> np.ndarray:
 
 
 def test_what_crosses_a_node_shares_its_wire() -> None:
-    wires = Wires(Cluster(workers=16, local_size=4, link=SLOW, inside=FAST))
+    wires = Wires(Cluster(workers=16, local_size=4, link=SLOW, inside=FAST, averages_by_node=True))
     pairs = build("one-peer-exponential", 16)
     assert model_s(wires, pairs(0)).tolist() == pytest.approx([0.1] * 16)  # inside the node, each on its own wire
     assert model_s(wires, pairs(2)).tolist() == pytest.approx([4.0] * 16)  # four pairs over the wire of a node
@@ -35,7 +35,7 @@ def test_what_crosses_a_node_shares_its_wire() -> None:
 
 def test_whole_nodes_average_by_node_where_the_cluster_does() -> None:
     link, within = Link(latency_s=0.01, bytes_per_s=1e6), Link(latency_s=0.001, bytes_per_s=1e7)
-    by_node = Cluster(workers=12, local_size=4, link=link, inside=within)
+    by_node = Cluster(workers=12, local_size=4, link=link, inside=within, averages_by_node=True)
     around = replace(by_node, averages_by_node=False)
     three, six = (from_groups(12, groups, "groups") for groups in ([range(12)], [range(6), range(6, 12)]))
     inside, between = 2 * 3 / 4 / 10, 2 * 2 / 3
@@ -53,7 +53,7 @@ def test_whole_nodes_average_by_node_where_the_cluster_does() -> None:
 
 def test_counterparts_of_a_node_are_several_streams() -> None:
     link = Link(latency_s=0.0, bytes_per_s=4e6, stream_bytes_per_s=1e6)
-    wires = Wires(Cluster(workers=4, local_size=2, link=link, inside=FAST))
+    wires = Wires(Cluster(workers=4, local_size=2, link=link, inside=FAST, averages_by_node=True))
     assert model_s(wires, build("complete", 4)(0)).tolist() == pytest.approx([0.1 + 0.5] * 4)  # half a model a stream
 
 
@@ -65,7 +65,7 @@ def test_two_nodes_are_two_switches_and_a_trunk(name: str) -> None:
 
     By node, what goes on inside comes before and after what goes on between the nodes.
     """
-    cluster = Cluster(workers=8, local_size=4, link=SLOW, inside=FAST)
+    cluster = Cluster(workers=8, local_size=4, link=SLOW, inside=FAST, averages_by_node=True)
     links = Links(switches=((0, 1, 2, 3), (4, 5, 6, 7)), host_mbit=80, trunk_mbit=8)
     schedule = build(name, 8, local_size=4)
     for step in range(schedule.period or 1):
@@ -143,7 +143,9 @@ def test_the_last_of_a_neighbourhood(name: str) -> None:
 
 
 def test_rounds_know_of_nodes() -> None:
-    cluster = Cluster(workers=8, local_size=4, computation=Computation(mean_s=1.0), link=SLOW, inside=FAST)
+    cluster = Cluster(
+        workers=8, local_size=4, computation=Computation(mean_s=1.0), link=SLOW, inside=FAST, averages_by_node=True
+    )
     pairs = Rounds(cluster, build("one-peer-exponential", 8), 1e6)
     times = []
     for _ in range(3):

@@ -22,7 +22,7 @@ from gossamer.plan import (
 from gossamer.topologies import build
 
 PUBLISHED = profile_of_figures(
-    workers=32, local_size=4, params="63M", compute="60ms", jitter="0.0134", inter="25gbit", intra="300gbit", nccl=True
+    workers=32, local_size=4, params="63M", compute="60ms", jitter="0.0134", inter="25gbit", intra="300gbit"
 )
 WORK = Work.of_figures(computation_s=1.0, model_bytes=1e8, num_buckets=4)
 

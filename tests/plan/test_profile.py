@@ -25,7 +25,7 @@ PROFILE = Profile(
         computation=Computation(measured=(1.0, 1.25, 0.75), slow="3=2"),
         link=Link(latency_s=1e-4, bytes_per_s=1e9, stream_bytes_per_s=5e8),
         inside=Link(latency_s=1e-5, bytes_per_s=1e10),
-        averages_by_node=False,
+        averages_by_node=True,
     ),
     collective=1.4,
     pairs=(Pair(ends=(0, 1), latency_s=1e-5, bytes_per_s=1e10),),
@@ -46,7 +46,7 @@ def test_a_profile_comes_back_as_it_went(tmp_path: Path) -> None:
 def test_a_profile_from_before_whole_nodes_averaged_by_node() -> None:
     told = json.loads(PROFILE.to_json())
     del told["averages_by_node"]
-    assert Profile.from_json(json.dumps(told)).cluster == replace(PROFILE.cluster, averages_by_node=True)
+    assert Profile.from_json(json.dumps(told)).cluster == replace(PROFILE.cluster, averages_by_node=False)
 
 
 def test_a_profile_from_before_backward_was_seen_to_be_held_up() -> None:

@@ -35,8 +35,9 @@ def plan(
         str | None, _option(_CLUSTER, "Bandwidth of a worker's link inside its node.", default="like --inter")
     ] = None,
     latency: Annotated[str | None, _option(_CLUSTER, "Until a message arrives, however small.", default="20us")] = None,
-    nccl: Annotated[
-        bool, _option(_CLUSTER, "NCCL makes the exchanges: whole nodes average around a ring, and not node by node.")
+    gloo: Annotated[
+        bool,
+        _option(_CLUSTER, "For models on CPUs: whole nodes average node by node, and not around a ring as by NCCL."),
     ] = False,
     slow: Annotated[str | None, _option(_CLUSTER, "Workers that compute longer: RANK=FACTOR, with commas.")] = None,
     params: Annotated[str | None, _option(_WORK, "Parameters of the model, as in 63M.")] = None,
@@ -79,7 +80,7 @@ def plan(
         "--inter": inter,
         "--intra": intra,
         "--latency": latency,
-        "--nccl": nccl or None,
+        "--gloo": gloo or None,
         "--slow": slow,
         "--params": params,
         "--param-bytes": param_bytes,

@@ -62,7 +62,7 @@ class Cluster:
     """Workers of a node, ranks in a row. What leaves and what enters a node goes over one link that they share."""
     inside: Link | None = None
     """Of each worker to others of its node; like `link` when not given."""
-    averages_by_node: bool = True
+    averages_by_node: bool = False
     """Whether a group of whole nodes averages inside each node first, and only sums go between them, as exchanges over
     gloo do; otherwise around a ring of its members or by a tree, as NCCL does."""
     seed: int = 0

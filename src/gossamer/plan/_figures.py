@@ -21,7 +21,7 @@ def profile_of_figures(
     update: str = "0s",
     param_bytes: int = 4,
     buckets: int | None = None,
-    nccl: bool = False,
+    gloo: bool = False,
 ) -> Profile:
     """What `gossamer plan` is told on its command line.
 
@@ -56,6 +56,6 @@ def profile_of_figures(
             computation=Computation(jitter=_units.jitter(jitter, "--jitter"), slow=slow),
             link=between,
             inside=inside,
-            averages_by_node=not nccl,
+            averages_by_node=gloo,
         ),
     )

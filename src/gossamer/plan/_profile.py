@@ -131,7 +131,7 @@ class Profile:
             computation=Computation(jitter=varies["jitter"], slow=varies["slow"], measured=tuple(varies["measured"])),
             link=Link(**links["between_nodes"]),
             inside=None if inside is None else Link(**inside),
-            averages_by_node=told.get("averages_by_node", True),  # not always said
+            averages_by_node=told.get("averages_by_node", False),  # not always said
         )
         pairs = tuple(Pair(**{**pair, "ends": tuple(pair["ends"])}) for pair in told["pairs"])
         return cls(work=work, cluster=cluster, collective=told["collective"], pairs=pairs, made=told["made"])
