@@ -168,7 +168,7 @@ def test_several_parts_are_under_way_at_once(monkeypatch: pytest.MonkeyPatch) ->
         assert [kind is BoardExchange for kind in kinds] == [True, True, True, False]
 
 
-@pytest.mark.parametrize(("mebibytes", "models"), [(0.01, 4), (10, 3), (20, 2)])
+@pytest.mark.parametrize(("mebibytes", "models"), [(0.01, 4), (2.5, 3), (4, 2)])
 def test_small_models_have_room_for_readers_that_are_late(mebibytes: float, models: int) -> None:
     """Others never more than two models."""
 

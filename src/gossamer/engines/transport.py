@@ -36,7 +36,7 @@ _TAGS = 64
 """Messages of one exchange from one rank to another, at most."""
 _AT_ONCE = 2
 """Neighbours whose models are received at a time, each in a buffer of its own; more are taken in one by one."""
-_SMALL = 32 * 2**20
+_SMALL = 8 * 2**20
 """Bytes that the board of a worker may take, whatever the size of its model."""
 _READ_AT_MOST = 8
 """Neighbours on its host whose models a worker reads one by one; where there are more, sums of some are cheaper."""
