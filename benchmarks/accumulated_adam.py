@@ -164,10 +164,8 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder for the rows")
     parser.add_argument("--only", nargs="*", choices=[setting.name for setting in SETTINGS], help="those that fit here")
     given = parser.parse_args()
-    has_gpu = torch.cuda.is_available()
-    measure(
-        given.out, [s for s in SETTINGS if (s.name in given.only if given.only else (s.device == "cuda") <= has_gpu)]
-    )
+    fitting = [setting for setting in SETTINGS if setting.device == "cpu" or torch.cuda.is_available()]
+    measure(given.out, [s for s in SETTINGS if s.name in given.only] if given.only else fitting)
 
 
 def measure(out: Path, settings: list[Setting]) -> None:
