@@ -20,6 +20,7 @@ from gossamer.engines import stacked_compile
 from gossamer.engines.stacked_compile import compile_stacked, replace_convolutions
 from gossamer.engines.stacked_gradient import Layout, StackedGradient
 from gossamer.engines.stacked_graph import gather_in_place, merge_equal
+from gossamer.engines.stacked_norm import share_sums_of_norms
 from gossamer.engines.stacked_pool import spread_pooled
 
 N, BATCH = 3, 2
@@ -87,6 +88,7 @@ def gradient_graph(
 def rewritten(graph: GraphModule) -> GraphModule:
     spread_pooled(graph.graph)
     merge_equal(graph.graph)
+    share_sums_of_norms(graph.graph)
     replace_convolutions(graph.graph, lambda images: True)
     gather_in_place(graph.graph)
     graph.graph.eliminate_dead_code()
@@ -103,6 +105,40 @@ def test_a_rewritten_graph_computes_the_same() -> None:
     graph, arguments = gradient_graph(net(), None, torch.float64)
     expected = graph(*arguments)
     torch.testing.assert_close(rewritten(graph)(*arguments), expected)
+
+
+def sums_over_images(graph: GraphModule) -> int:
+    """Of five dimensions as `vmap` has them, or of four."""
+    sums = [node for node in graph.graph.nodes if node.target is torch.ops.aten.sum.dim_IntList]
+    return sum(len(node.args[1]) == 3 for node in sums)
+
+
+@pytest.mark.parametrize(("compute", "dtype"), [(None, torch.float64), (torch.bfloat16, torch.float32)])
+def test_a_norm_sums_twice_over_its_images_and_not_four_times(compute: torch.dtype | None, dtype: torch.dtype) -> None:
+    two = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Conv2d(8, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5),
+    )  # fmt: skip
+    graph, arguments = gradient_graph(two, compute, dtype)
+    expected, before = graph(*arguments), sums_over_images(graph)
+    merge_equal(graph.graph)
+    share_sums_of_norms(graph.graph)
+    graph.graph.eliminate_dead_code()
+    graph.graph.lint()
+    graph.recompile()
+    assert before - sums_over_images(graph) == 4
+    exact = compute is None  # a sum that is rounded otherwise may turn a number of 16 bits to the next one
+    torch.testing.assert_close(
+        graph(*arguments), expected, rtol=1e-10 if exact else 0.05, atol=1e-12 if exact else 0.05
+    )
+
+
+def test_a_norm_without_parameters_of_its_own_is_left_as_it_is() -> None:
+    plain = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, affine=False), nn.Flatten(), nn.LazyLinear(5))
+    graph, _ = gradient_graph(plain, None)
+    before = count(graph)
+    share_sums_of_norms(graph.graph)
+    assert count(graph) == before
 
 
 def test_gradients_of_weights_are_written_into_the_buffer_as_they_are() -> None:

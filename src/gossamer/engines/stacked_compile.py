@@ -10,8 +10,9 @@ from torch import Tensor
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx import Graph, Node
 
-from . import stacked_conv, stacked_graph, stacked_pool
+from . import stacked_conv, stacked_graph, stacked_norm, stacked_pool
 from .stacked_graph import call, gather_in_place, merge_equal, written
+from .stacked_norm import share_sums_of_norms
 from .stacked_pool import spread_pooled
 
 aten, ours = torch.ops.aten, torch.ops.gossamer
@@ -50,13 +51,15 @@ class _OurConvolutions(CustomGraphPass):
         turn_concatenations(graph, _is_for_us)
         spread_pooled(graph)
         merge_equal(graph)
+        share_sums_of_norms(graph)
         replace_convolutions(graph, _is_for_us)
         gather_in_place(graph)
         with suppress(Exception):  # it but saves time: what fails there fails again, and is reported, at the launch
             stacked_conv.compile_ahead(graph)
 
     def uuid(self) -> Any:
-        return get_hash_for_files((__file__, stacked_conv.__file__, stacked_graph.__file__, stacked_pool.__file__))
+        files = (stacked_conv, stacked_graph, stacked_norm, stacked_pool)
+        return get_hash_for_files((__file__, *(str(file.__file__) for file in files)))
 
 
 def _is_for_us(images: Tensor) -> bool:
