@@ -16,6 +16,7 @@ _SHAPED = (
     aten.permute.default,
     aten.unsqueeze.default,
     aten.squeeze.dims,
+    aten.clone.default,
 )
 _IMAGES = [0, 2, 3]
 """What batch norm sums over in `[B, N·C, H, W]`."""
@@ -91,7 +92,7 @@ def _backward_that_sums(total: Node) -> _Backward | None:
     slopes, weight = _nodes(product)
     if slopes is None or slopes.meta["val"].ndim != 5 or not _is_of_channels(weight, slopes):
         return None
-    if not _same(_as_images(slopes), _through(weighted, product)):
+    if not _lie_alike(weighted, product, product):
         return None
     away, of_weighted = _summed_products(weighted, _IMAGES)
     scaled, of_weight = _summed_products(slopes, [2, 3, 4])
@@ -116,9 +117,8 @@ def _scale_of(scaled: Node, away: Node) -> Node | None:
         return None
     if mean is None or same_mean is None or _origin(mean) is not _origin(same_mean):
         return None
-    origin = _origin(x)
-    in_order = all(_through(each, _origin(each)).is_contiguous() for each in (mean, same_mean))
-    return scale if in_order and _same(_as_images(same_x, origin), _through(x, origin)) else None
+    are_same = _are_in_order(mean) and _are_in_order(same_mean) and _lie_alike(x, same_x, _origin(x))
+    return scale if are_same else None
 
 
 def _nodes(node: Node) -> tuple[Any, Any]:
@@ -155,22 +155,37 @@ def _origin(node: Node) -> Node:
     return node
 
 
-def _through(node: Node, origin: Node) -> Tensor:
-    """How the numbers of `origin` lie in `node`: a tensor without values."""
+def _through(node: Node, origin: Node) -> Tensor | None:
+    """How the numbers of `origin` lie in `node`: a tensor without values; None if they would have to be moved."""
     way = []
     while node is not origin:
         way.append(node)
         node = node.all_input_nodes[0]
     value = torch.empty(origin.meta["val"].shape, device="meta")
-    for step in reversed(way):
-        value = step.target(value, *step.args[1:])  # type: ignore[operator]
+    try:
+        for step in reversed(way):
+            if step.target in (aten.reshape.default, aten.view.default):
+                value = value.view(step.args[1])  # type: ignore[arg-type]
+            elif step.target is not aten.clone.default:
+                value = step.target(value, *step.args[1:])  # type: ignore[operator]
+    except RuntimeError:
+        return None
     return value
 
 
-def _as_images(node: Node, origin: Node | None = None) -> Tensor:
-    """`[N, C, B, H, W]` as `[B, N·C, H, W]`: how the numbers of `origin`, or its own, lie there."""
-    return _through(node, origin or node).permute(2, 0, 1, 3, 4).flatten(1, 2)
+def _lie_alike(images: Node, stacked: Node, origin: Node) -> bool:
+    """Whether `[B, N·C, H, W]`, joined from `[B, N, C, H, W]`, and `[N, C, B, H, W]` are the same numbers."""
+    if images.target not in (aten.reshape.default, aten.view.default) or images is origin:
+        return False
+    one, other = _through(images.all_input_nodes[0], origin), _through(stacked, origin)
+    if one is None or other is None or other.ndim != 5:
+        return False
+    turned = other.permute(2, 0, 1, 3, 4)
+    num_b, n, c, height, width = turned.shape
+    is_joined = list(images.meta["val"].shape) == [num_b, n * c, height, width]
+    return is_joined and one.shape == turned.shape and one.stride() == turned.stride()
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.stride() == b.stride()
+def _are_in_order(node: Node) -> bool:
+    value = _through(node, _origin(node))
+    return value is not None and value.is_contiguous()

@@ -16,10 +16,11 @@ def spread_pooled(graph: Graph) -> None:
     largest there, wherever its gradient is wanted. The compiler adds to pixels found by their number instead, in a
     buffer of float32 and in another order than that of the images around it."""
     for node in list(graph.nodes):
-        if node.target is aten.scatter_add.default:
-            zeros, _, numbers, slopes = node.args
+        places = _numbers_and_slopes(node)
+        if places is not None:
+            numbers, slopes = places
             *_, indices = chain = chain_of(numbers)
-            if _is_zero(zeros) and _are_apart(indices) and in_order(chain):
+            if _are_apart(indices) and in_order(chain):
                 offsets, kernel = indices.args[:2]
                 rectifier = _rectifier(node, offsets)
                 kept = _kept(graph, offsets, rectifier is not None)
@@ -31,6 +32,18 @@ def spread_pooled(graph: Graph) -> None:
                     graph.erase_node(rectifier)
                 node.replace_all_uses_with(new)
                 graph.erase_node(node)
+
+
+def _numbers_and_slopes(node: Node) -> tuple[Node, Node] | None:
+    """Of a node that adds slopes to pixels by their number, as one version of the compiler or another writes it."""
+    arguments: Any = node.args
+    if node.target is aten.scatter_add.default:
+        zeros, _, numbers, slopes = arguments
+        return (numbers, slopes) if _is_zero(zeros) else None
+    if node.target is aten.max_pool2d_with_indices_backward.default:
+        slopes, *_, numbers = arguments
+        return numbers, slopes
+    return None
 
 
 def _rectifier(scattered: Node, offsets: Any) -> Node | None:
