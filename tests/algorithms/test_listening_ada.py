@@ -1,16 +1,18 @@
 """Ada that listens: averages at every step while these part the replicas, seldom when they do not."""
 
+from copy import deepcopy
 from math import inf, nan
 
 import pytest
 import torch
 from torch import Tensor
 
-from gossamer.algorithms import Algorithm, AllReduce, ListeningAda
+from gossamer.algorithms import DPSGD, Algorithm, AllReduce, ListeningAda
 from gossamer.algorithms.listening_ada import _relative
 from gossamer.engines import StackedEngine
 from gossamer.topologies import all_reduce_models, build
 from problems import Point
+from trajectories import processes, schedule, stacked
 
 N, SIZE = 8, 256
 MODEL_BYTES = SIZE * 8
@@ -20,13 +22,13 @@ LARGE, SMALL = 0.3, 1e-4
 """Steps, beside weights of one: they leave a variance of 0.09 (1 - 1/N), and hardly any."""
 
 
-def engine_of(algorithm: Algorithm, **settings: float) -> StackedEngine:
+def engine_of(algorithm: Algorithm, graph: str = "nodes", **settings: float) -> StackedEngine:
     engine = StackedEngine(
         Point(SIZE),
         lambda parameters: torch.optim.SGD(parameters, lr=1.0, **settings),
         num_replicas=N,
         algorithm=algorithm,
-        schedule=build("complete", N),
+        schedule=build(graph, N),
         loss=lambda point, direction: (point * direction).sum(),
     )
     engine.flats()[0].fill_(1.0)  # weights to be apart beside
@@ -50,97 +52,156 @@ def averages(engine: StackedEngine, steps: range, size: float) -> list[int]:
     return found
 
 
-def takes_gradients(engine: StackedEngine) -> bool:
-    return "peak" in engine.replicas[0].state
+def window(engine: StackedEngine) -> int:
+    return int(engine.replicas[0].state["window"])
 
 
-def settled(algorithm: ListeningAda, **settings: float) -> tuple[StackedEngine, int]:
-    """One that has just begun to average models, and the number of the next step."""
-    engine = engine_of(algorithm, **settings)
-    averages(engine, range(20), LARGE)
-    step = 20
-    while takes_gradients(engine):
-        averages(engine, range(step, step + 1), SMALL)
-        step += 1
-    return engine, step
-
-
-def test_it_begins_as_all_reduce_and_pays_for_one_number_more() -> None:
-    engine, beside = engine_of(ListeningAda(), momentum=0.9), engine_of(AllReduce(), momentum=0.9)
-    for step in range(20):
-        for each in (engine, beside):
-            each.step(torch.zeros(N, 1, 1, dtype=torch.float64), pulls(step, LARGE) + 1e-3)
-    assert torch.equal(*engine.flats(), *beside.flats())
-    assert engine.bytes_sent[0] == pytest.approx(20 * all_reduce_models(N) * (MODEL_BYTES + NUMBER_BYTES))
+def test_where_steps_are_large_it_is_all_reduce_and_pays_for_one_number_more() -> None:
+    settings = {"momentum": 0.9, "weight_decay": 1e-3}
+    engine, reference = engine_of(ListeningAda(), **settings), engine_of(AllReduce(), **settings)
+    steps = range(12)
+    assert averages(engine, steps, LARGE) == list(steps)
+    assert averages(reference, steps, LARGE) == list(steps)
+    assert torch.equal(*engine.flats(), *reference.flats())
+    assert engine.bytes_sent[0] == pytest.approx(12 * all_reduce_models(N) * (MODEL_BYTES + NUMBER_BYTES))
+    assert engine.bytes_averaged == pytest.approx(engine.bytes_sent)
     assert engine.bytes_of_gradients == pytest.approx(engine.bytes_averaged)
 
 
-def test_it_tries_models_when_steps_have_fallen_to_half() -> None:
-    """Squared steps count, the last ten or so of them: 0.9⁷ is the first power below a half."""
-    assert settled(ListeningAda())[1] == 20 + 7
+def test_where_steps_are_small_it_averages_ever_more_seldom() -> None:
+    """After 1, 1, 2, 4, 8, 8, … steps, the first of which may yet rise; each costs an all-reduce of gradients."""
+    engine = engine_of(ListeningAda(most=8), momentum=0.9)
+    found = [0, 1, 3, 7, 15, 23, 31, 39]
+    assert averages(engine, range(40), SMALL) == found
+    assert engine.bytes_sent[0] == pytest.approx(len(found) * all_reduce_models(N) * (MODEL_BYTES + NUMBER_BYTES))
+    assert engine.bytes_of_gradients == pytest.approx(engine.bytes_averaged)
 
 
-def test_where_steps_have_become_small_it_averages_ever_more_seldom() -> None:
-    """After eight in a row 1, 3, 7, 7, … steps alone; each costs an all-reduce of the model and of a number."""
-    engine, first = settled(ListeningAda(most=7))
-    before = engine.bytes_sent[0]
-    found = [first + step for step in (*range(8), 9, 13, 21, 29, 37)]
-    assert averages(engine, range(first, first + 38), SMALL) == found
-    assert engine.bytes_sent[0] - before == pytest.approx(
-        len(found) * all_reduce_models(N) * (MODEL_BYTES + NUMBER_BYTES)
-    )
-
-
-def test_small_steps_before_the_largest_are_no_sign_of_rest() -> None:
-    """As while a learning rate warms up."""
+def test_while_the_rate_rises_it_averages_at_every_step() -> None:
     engine = engine_of(ListeningAda())
     for step in range(20):
-        assert averages(engine, range(step, step + 1), SMALL * 1.1**step) == [step]
-        assert takes_gradients(engine)
+        engine.set_lr(0.1 * (1 + step))
+        assert averages(engine, range(step, step + 1), SMALL) == [step]
+    assert averages(engine, range(20, 24), SMALL) == [20, 22]
 
 
-def test_the_pause_grows_as_far_as_the_variance_allows() -> None:
-    """Steps of all directions part replicas by Ξ = (h + 1) s² (1 - 1/N): about ξ in the end."""
-    engine, first = settled(ListeningAda(apart=0.01))
-    averages(engine, range(first, first + 200), 0.03)
-    pause = int(engine.replicas[0].state["pause"])
-    assert (pause + 1) * 0.03**2 * (1 - 1 / N) == pytest.approx(0.01, rel=0.25)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_window_grows_as_far_as_the_variance_allows(momentum: float) -> None:
+    """Momentum that replicas have in common does not part them: only what was added since the last average does, noise
+    of k steps before (1 + μ + … + μᵏ) times. About ξ in the end."""
+    size = 0.03
+    engine = engine_of(ListeningAda(apart=0.03), momentum=momentum)
+    averages(engine, range(200), size)
+    shares = [sum(momentum**power for power in range(age)) for age in range(1, window(engine) + 2)]
+    variances = [size**2 * (1 - 1 / N) * sum(share**2 for share in shares[:steps]) for steps in range(len(shares) + 1)]
+    assert variances[window(engine)] < 1.3 * 0.03
+    assert variances[window(engine) + 1] > 0.7 * 0.03
+    assert window(engine) > 2
 
 
-def test_where_steps_grow_it_comes_back_at_once_and_to_gradients_in_the_end() -> None:
-    """With all that replicas step by: moments that differ would part them for good."""
-    engine, first = settled(ListeningAda(most=7), momentum=0.9)
-    averages(engine, range(first, first + 30), SMALL)
-    assert int(engine.replicas[0].state["pause"]) == 7
-    averages(engine, range(first + 30, first + 46), LARGE)
-    after = range(first + 46, first + 76)
+def test_where_steps_grow_it_comes_back() -> None:
+    engine = engine_of(ListeningAda(most=8), momentum=0.9)
+    averages(engine, range(39), SMALL)
+    assert window(engine) == 8
+    averages(engine, range(39, 60), LARGE)
+    after = range(60, 80)
     assert averages(engine, after, LARGE) == list(after)
-    assert takes_gradients(engine)
-    moment = engine.replicas[0].moments["momentum_buffer"]
-    assert (moment - moment[:1]).abs().max() < 1e-12
 
 
-def test_a_gradient_that_is_no_number_does_not_deafen() -> None:
-    engine = engine_of(ListeningAda())
-    replica = engine.replicas[0]
-    averages(engine, range(3), LARGE)
-    heard = float(replica.state["step"])
-    replica.grads.fill_(inf)
-    engine.algorithm.before_step(replica, engine.mixer.at(engine.schedule, 3))
-    assert float(replica.state["step"]) == heard
+def test_between_averages_gradients_are_averaged_inside_nodes() -> None:
+    """Of two workers each; in the last step of a window it is everybody's turn anyway."""
+    engine = engine_of(ListeningAda(most=4), "nodes:local_size=2", momentum=0.9)
+    averages(engine, range(10), SMALL)  # windows end after steps 0, 1, 3, 7, …
+    nodes = engine.flats()[0].view(N // 2, 2, SIZE)
+    assert torch.equal(nodes[:, 0], nodes[:, 1])
+    assert (nodes[0, 0] - nodes[1, 0]).abs().max() > 1e-6
+    before = engine.bytes_sent[0]
+    assert averages(engine, range(10, 12), SMALL) == [11]
+    inside = MODEL_BYTES  # a pair swaps
+    assert engine.bytes_sent[0] - before == pytest.approx(inside + all_reduce_models(N) * (MODEL_BYTES + NUMBER_BYTES))
 
 
-@pytest.mark.parametrize(("of_each", "of_mean"), [(nan, 1.0), (inf, 1.0), (1e300, 1.0), (1.0, 0.0), (inf, inf)])
-def test_replicas_that_have_gone_astray_average_at_every_step(of_each: float, of_mean: float) -> None:
-    assert ListeningAda()._next(7, _relative(of_each, of_mean)) == 0
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"momentum": 0.9},
+        {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+        {"momentum": 0.8, "dampening": 0.3, "weight_decay": 0.1},
+    ],
+)
+def test_an_average_of_gradients_is_one_of_models(settings: dict[str, float]) -> None:
+    """In a window of four steps replicas go their own ways, at rates that change; they end at the mean of where these
+    lead."""
+    engine = engine_of(ListeningAda(most=4), **settings)
+    averages(engine, range(4), SMALL)  # windows of 1, 1 and 2 steps
+    assert window(engine) == 4
+    alone = engine_of(DPSGD(), "ring", **settings)  # to be kept apart below
+    alone.flats()[0].copy_(engine.flats()[0])
+    alone.optimizer.load_state_dict(deepcopy(engine.optimizer.state_dict()))
+    alone.detach()
+    for step in range(4, 8):
+        for each in (engine, alone):
+            each.set_lr(1.0 / step)
+            each.step(torch.zeros(N, 1, 1, dtype=torch.float64), pulls(step, LARGE))
+    ends = alone.flats()[0]
+    assert (ends - ends.mean(0)).abs().max() > 0.1
+    assert torch.allclose(engine.flats()[0], ends.mean(0).expand(N, SIZE), rtol=0, atol=1e-12)
 
 
-def test_equal_replicas_wait_longer_whatever_rounding_says() -> None:
-    for of_each, of_mean in ((1.0, 1.0 + 1e-12), (0.0, 0.0)):
-        assert ListeningAda()._next(3, _relative(of_each, of_mean)) == 7
+def test_at_a_rate_of_zero_models_are_averaged() -> None:
+    engine = engine_of(ListeningAda(most=4), momentum=0.9)
+    averages(engine, range(4), SMALL)
+    averages(engine, range(4, 7), LARGE)
+    mean = engine.flats()[0].mean(0)
+    engine.set_lr(0.0)
+    assert averages(engine, range(7, 8), LARGE) == [7]
+    assert torch.allclose(engine.flats()[0], mean.expand(N, SIZE), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"apart": 0.0}, r"apart=0\.0"), ({"most": 0}, "most=0")])
+def test_other_optimizers_average_models_and_have_equal_moments_when_they_go_back_to_gradients() -> None:
+    engine = StackedEngine(
+        Point(SIZE),
+        lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+        num_replicas=N,
+        algorithm=ListeningAda(apart=1e-12, most=4),
+        schedule=build("nodes", N),
+        loss=lambda point, direction: (point * direction).sum(),
+    )
+    engine.flats()[0].fill_(1.0)
+    found = averages(engine, range(24), LARGE)
+    assert found == [step for step in range(24) if step % 6 != 4]
+    assert window(engine) == 1
+    for moment in engine.replicas[0].moments.values():
+        assert (moment - moment[:1]).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_engines_agree_on_nodes(optimizer: str) -> None:
+    """In windows of up to four steps, with gradients averaged in pairs between."""
+    algorithm, graph = ListeningAda(apart=1.0, most=4), schedule("nodes:local_size=2", 4)
+    together = stacked(algorithm, graph, optimizer)
+    torch.testing.assert_close(processes(algorithm, graph, optimizer), together, rtol=0, atol=1e-10)
+    everybody = stacked(AllReduce(), schedule("complete", 4), optimizer)
+    assert (together - everybody).abs().max() > 1e-4
+
+
+def test_graphs_that_connect_nobody_are_for_methods_that_average_over_all() -> None:
+    with pytest.raises(ValueError, match="leaves some of its 8 workers apart for ever"):
+        engine_of(DPSGD(), "nodes:local_size=2")
+
+
+def test_replicas_that_have_gone_astray_average_at_every_step() -> None:
+    for of_each, of_mean, weights in ((nan, 1.0, 1.0), (inf, 1.0, 1.0), (1.0, 0.0, 0.0), (inf, inf, inf), (1, nan, 1)):
+        assert ListeningAda()._next(8, _relative(of_each, of_mean, weights), None) == 1
+
+
+def test_nearly_equal_replicas_wait_longer_whatever_rounding_says() -> None:
+    assert ListeningAda()._next(4, _relative(1.0, 1.0 + 1e-12, 1.0), None) == 8
+    assert ListeningAda()._next(4, _relative(1.0, 1.0, 1.0), None) == 1, "nobody to differ from"
+
+
+@pytest.mark.parametrize(("settings", "message"), [({"apart": 0.0}, r"apart=0\.0"), ({"most": 1}, "most=1")])
 def test_settings_that_cannot_be_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ListeningAda(**settings)

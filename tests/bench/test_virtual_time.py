@@ -85,18 +85,18 @@ def test_one_worker_alone_waits_for_nobody(algorithm: str) -> None:
 
 
 def test_averages_at_will_are_paid_for_as_all_reduces() -> None:
-    """Who averages at every step takes what all-reduce takes; who pauses is alone then, and nobody waits for him."""
-    settings = {"latency_s": 0.01, "compute_s": 0.01, "workers": 8, "epochs": 2, "seeds": 1}
+    """As many as there were; who pauses is alone then, and nobody waits for him."""
+    settings = {"latency_s": 0.01, "compute_s": 0.01, "workers": 8, "epochs": 2, "seeds": 1, "warmup_epochs": 0}
     last, steps = {}, 0
-    for algorithm in ("listening-ada:apart=1e-9", "listening-ada:apart=0.1:most=1"):
+    for algorithm in ("listening-ada:apart=1e-9", "listening-ada:apart=0.1:most=2"):
         for each in Experiment(algorithm=algorithm, **settings).runs():
             last[each.algorithm], steps = outcome(each).epochs[-1], each.num_steps
     all_reduce, dense, pausing = last.values()
-    assert dense["virtual_s"] == pytest.approx(all_reduce["virtual_s"])
-    averages = steps * pausing["bytes_sent"] / all_reduce["bytes_sent"]
-    assert averages < 0.9 * steps
     exchange_s = all_reduce["virtual_s"] / steps - 0.01
-    assert pausing["virtual_s"] == pytest.approx(steps * 0.01 + averages * exchange_s, rel=1e-3)
+    for row, share in ((dense, 1.0), (pausing, 0.5)):
+        averages = steps * row["bytes_sent"] / all_reduce["bytes_sent"]
+        assert averages == pytest.approx(share * steps, rel=0.1)
+        assert row["virtual_s"] == pytest.approx(steps * 0.01 + averages * exchange_s, rel=1e-3)
 
 
 def test_measuring_more_often_changes_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from math import inf
 
 import numpy as np
 import pytest
@@ -60,7 +61,11 @@ def test_by_eigenvalues_and_by_doubling_agree(mixing: Mixing) -> None:
     assert steady_consensus_variance(constant(mixing)) == pytest.approx(steady_consensus_variance(twice), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", names())
+def test_nodes_that_never_meet_do_not_settle() -> None:
+    assert steady_consensus_variance(build("nodes:local_size=2", 8)) == inf
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name != "nodes"])
 def test_by_frequencies_and_by_all_ranks_agree(name: str) -> None:
     for n, local_size in product((2, 3, 6, 8, 9, 12, 25, 32, 36, 48, 60, 128), (1, 2, 3, 4)):
         try:

@@ -2,7 +2,7 @@
 
 from gossamer._names import Spec, lookup
 
-from ._contract import Algorithm, Exchange, Mix, Replica, Unpack
+from ._contract import Algorithm, Exchange, Mix, Replica, SGDRule, Unpack
 from .ad_psgd import ADPSGD
 from .adaptive import Adaptive
 from .all_reduce import AllReduce
@@ -57,7 +57,7 @@ def build(spec: str) -> Algorithm:
     """The method that `spec` names, with parameters as `:key=value`.
 
     >>> build("local-sgd:every=8")
-    LocalSGD(every=8)
+    LocalSGD(every=8, follow=0)
     """
     parsed = Spec.parse("algorithm", spec)
     return parsed.call(lookup("algorithm", parsed.name, ALGORITHMS | ASYNCHRONOUS))
@@ -89,6 +89,7 @@ __all__ = [
     "QGMomentum",
     "QuantizedPushSum",
     "Replica",
+    "SGDRule",
     "SlowMo",
     "Unpack",
     "build",

@@ -8,7 +8,7 @@ others is `mix`. Everything else is elementwise over the last axis, so the same 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -56,6 +56,15 @@ class Mix(Protocol):
         ...
 
 
+class SGDRule(NamedTuple):
+    """SGD's step: d = g + decay · x, v ← memory · v + gain · d, and x moves by v, with Nesterov by d + memory · v."""
+
+    memory: float
+    gain: float
+    nesterov: bool
+    decay: float
+
+
 class Replica(Protocol):
     """One replica (or all of them, stacked) as an algorithm sees it."""
 
@@ -82,6 +91,12 @@ class Replica(Protocol):
     def moments(self) -> Mapping[str, Tensor]:
         """What the optimizer keeps of every parameter, `[..., P]`, by its name there (`momentum_buffer`, `exp_avg`);
         writing into it changes the next step. Empty before the first."""
+        ...
+
+    @property
+    def sgd(self) -> SGDRule | None:
+        """How the optimizer steps, where it is SGD and does so alike for all parameters; it then may have a
+        `momentum_buffer` among its moments."""
         ...
 
     def lend(self) -> Tensor:
@@ -143,6 +158,11 @@ class Algorithm(ABC):
     def ignores_graph(self) -> bool:
         """Whether replicas exchange nothing but means over all of them."""
         return False
+
+    @property
+    def averages_over_all(self) -> bool:
+        """Whether replicas come together by means over all of them, so that the graph need not connect them."""
+        return self.ignores_graph
 
     @property
     def is_asynchronous(self) -> bool:

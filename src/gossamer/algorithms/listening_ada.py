@@ -1,74 +1,74 @@
 """Ada that listens: everybody averages with everybody while steps tear the replicas apart, ever more seldom later."""
 
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from math import inf
 
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from ._contract import Algorithm, Mix, Replica
+from . import _steps_alone as steps_alone
+from ._contract import Algorithm, Mix, Replica, SGDRule
 
-_STEP, _PEAK = "step", "peak"
-"""The squared length of a step beside the weights, smoothed, and its largest; while gradients are averaged."""
-_PAUSE, _LEFT, _HEARD = "pause", "left", "heard"
-"""Steps alone between two averages of models, those still to come, and the averages of a trial that were heard."""
-_MEMORY = 0.9
-"""Of the last steps, in what is heard of this one: batches differ."""
-_SETTLED = 0.5
-"""Of the largest: below it the training has begun to settle."""
-_TRIAL = 8
-"""Averages of models in a row before the first pause: momentum needs some steps to part the replicas by all it can."""
+_WINDOW, _LEFT = "window", "left"
+"""Steps from one average over all to the next, and those still to come."""
+_RATE = "rate"
+"""The learning rate of the last step: while it rises, a training has not settled, however little its steps do."""
+_APART = "apart"
+"""What was heard before the last step of a window, whose gradients were averaged: its variance."""
+_WAITED = "waited"
+"""Averages of gradients since models were tried, where gradients do not tell how far steps will part replicas."""
+_ROUNDING = 1e-30
+"""A variance that is lost in it is small, but not none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListeningAda(Algorithm):
-    r"""All-reduce at first; then an average of all after h steps alone, h by the variance that these steps leave.
+    r"""All-reduce at first; then an average of all after every h-th step, h by the variance that h steps leave.
 
-    .. math:: \Xi = \frac{\tfrac1n \sum_i \lVert x_i - \bar x \rVert^2}{\lVert \bar x \rVert^2}, \qquad
+    .. math:: \Xi_h = \frac{\tfrac1n \sum_i \lVert x_i - \bar x \rVert^2}{\lVert \bar x \rVert^2}, \qquad
               x_i \leftarrow \bar x, \qquad
-              h + 1 \leftarrow \min\left((h + 1) \sqrt{\xi / \Xi},\; 2\,(h + 1)\right)
+              h \leftarrow \max \{ h' \le 2h : \; \Xi_h \, q_{h'} / q_h \le \xi \}
 
-    Like Ada it begins with everybody averaging with everybody and thins out as training settles. Unlike Ada it goes by
-    what it hears, not by the clock: steps that are large beside the weights, as at high learning rates, tear replicas
-    apart, and it averages after each of them; small ones do not, and it waits. The square root: steps of one
-    direction, as momentum makes them, part replicas by the square of their number.
+    Like Ada it begins with everybody averaging with everybody and thins out as training settles: between two averages
+    over all gradients are averaged with the neighbours of the graph, as inside a node; with none the replicas step
+    alone. Unlike Ada it goes by what it hears, not by the clock: steps that are large beside the weights, as at high
+    learning rates, tear replicas apart, and it averages after each of them; small ones do not, and it waits. While the
+    learning rate rises it does not wait: small steps are then no sign of rest.
 
-    It begins with gradients, whose average hides behind backward and leaves replicas equal, and listens to the length
-    of the steps that each would take alone,
+    With SGD an average over all is one of gradients, and hides behind backward, whatever h: with the last of h steps a
+    replica gives the gradient that would have taken it there in one (`_steps_alone.py`). The momentum of the mean is
+    read off how far it has moved. So replicas begin every window alike in all that they step by, and noise parts them
+    only as :math:`q_h = \sum_{k \le h} (1 + \mu + \dots + \mu^{k-1})^2`. Where :math:`h = 1` it is an all-reduce.
 
-    .. math:: s = \tfrac1n \sum_i \frac{\lVert \gamma g_i \rVert^2}{\lVert x_i \rVert^2}.
+    With another optimizer it averages gradients where :math:`h = 1`, models after the h-th step elsewhere, and takes
+    :math:`q_h = h^2`, since moments stay apart. Gradients then do not tell how far their steps part replicas: after
+    so many as a window may have steps it tries h = 2, and if that is too far apart it averages the moments and goes
+    back.
 
-    When that, smoothed, has fallen to half of its peak it tries models: while a learning rate warms up, small steps are
-    no sign of rest. A trial is eight averages of models in a row. If the variance then allows no pause it averages the
-    optimizer's moments too and takes gradients again, until s has fallen to half once more.
-
-    All replicas hear the same, and for nothing: s is one number more in an all-reduce that is due anyway, and so is the
-    mean of the squared norms, of which the variance is what is left beside the squared norm of the mean.
-
-    Averages were chosen over sparse graphs for the steps between: one costs as much as two mixings with one neighbour,
-    and leaves no variance at all.
+    All replicas hear the same, and for nothing: Ξ is one number more in an all-reduce that is due anyway.
 
     Reference: ours. Averages by need go back to Kamp et al., "Efficient decentralized deep learning by dynamic model
     averaging", ECML PKDD 2018, arXiv 1807.03210 (a bound on the distance itself, watched at every step); pauses that
     change to Wang & Joshi, "Adaptive communication strategies to achieve the best error-runtime trade-off in
-    local-update SGD", MLSys 2019, arXiv 1810.08313 (by the loss, and ever shorter); all-reduce first and pauses later
-    to Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020, arXiv 1808.07217 (by the clock).
+    local-update SGD", MLSys 2019, arXiv 1810.08313 (by the loss, and ever shorter); all-reduce first and pauses, or
+    averages inside nodes, later to Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020, arXiv
+    1808.07217 (by the clock).
 
-    >>> ListeningAda(most=15)
-    ListeningAda(apart=0.003, most=15)
+    >>> ListeningAda(most=16)
+    ListeningAda(apart=0.01, most=16)
     """
 
-    apart: float = 0.003
+    apart: float = 0.01
     """ξ, how far apart replicas may be when they average: mean squared distance over the mean's squared norm."""
-    most: int = 31
-    """Steps alone at the most: so often somebody listens."""
+    most: int = 32
+    """Steps from one average over all to the next at the most: so often somebody listens."""
 
     def __post_init__(self) -> None:
         if not self.apart > 0:
             raise ValueError(f"apart={self.apart}: replicas must be allowed to differ, give more than 0")
-        if self.most < 1:
-            raise ValueError(f"most={self.most}: give the steps alone between two averages, 1 or more")
+        if self.most < 2:
+            raise ValueError(f"most={self.most}: give the steps from one average to the next, 2 or more")
 
     @property
     def is_elementwise(self) -> bool:
@@ -79,58 +79,88 @@ class ListeningAda(Algorithm):
         return True
 
     @property
-    def ignores_graph(self) -> bool:
+    def averages_over_all(self) -> bool:
         return True
+
+    @property
+    def usual_graph(self) -> str:
+        return "nodes"
 
     def before_step(self, replica: Replica, mix: Mix) -> None:
         state = replica.state
         if not state:
-            state |= _with_gradients()
-        if _PEAK not in state:
+            state |= {_RATE: _number(0.0), _WAITED: _number(0.0)} | _window(replica, 1)
+        if state[_LEFT] > 1:
+            replica.grads.copy_(mix(replica.grads))
             return
+        if state[_WINDOW] > 1:
+            if not steps_alone.can_become_a_gradient(replica):
+                return
+            steps_alone.become_a_gradient(replica)
         grads = replica.grads
-        heard = mix.mean(_squared(grads * replica.lr) / _squared(replica.params))
+        if replica.sgd is None:
+            grads.copy_(mix.mean(grads))
+            return
+        weights = _squared(replica.params)
+        of_each = mix.mean(_squared(steps_alone.change(replica)))
         grads.copy_(mix.mean(grads))
-        step = _MEMORY * float(state[_STEP]) + (1 - _MEMORY) * heard.flatten()[0].item()
-        if isfinite(step):
-            state |= {_STEP: _number(step), _PEAK: _number(max(step, float(state[_PEAK])))}
+        state[_APART] = _number(_relative(*_first(of_each, _squared(steps_alone.change(replica)), weights)))
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
-        state, params = replica.state, replica.params
-        if _PEAK in state:
-            if 0 < state[_STEP] <= _SETTLED * state[_PEAK]:
-                replica.state = _with_models()
-            return
+        state = replica.state
+        steps_alone.count(replica)
+        state[_LEFT] = state[_LEFT] - 1
         if state[_LEFT]:
-            state[_LEFT] = state[_LEFT] - 1
             return
-        of_each = mix.mean(_squared(params))
-        params.copy_(mix.mean(params))
-        variance = _relative(*torch.stack([of_each, _squared(params)]).view(2, -1)[:, 0].tolist())
-        pause = self._next(int(state[_PAUSE]), variance)
-        if not state[_PAUSE]:
-            state[_HEARD] = state[_HEARD] + 1
-            if state[_HEARD] < _TRIAL:
-                return
-            if not pause:
-                for moment in replica.moments.values():
-                    moment.copy_(mix.mean(moment))
-                replica.state = _with_gradients()
-                return
-        replica.state = _with_models(pause)
+        is_rising, state[_RATE] = self._rises(replica), _rate(replica)
+        window = int(state[_WINDOW])
+        if _APART in state:
+            variance = float(state.pop(_APART))
+        elif window > 1:
+            variance = _average_models(replica, mix)
+        else:
+            variance = self._guessed(state)
+        steps_alone.follow(replica)
+        following = 1 if is_rising else self._next(window, variance, replica.sgd)
+        if replica.sgd is None and following == 1 < window:
+            for moment in replica.moments.values():
+                moment.copy_(mix.mean(moment))
+        replica.state = {_RATE: state[_RATE], _WAITED: state[_WAITED]} | _window(replica, following)
 
-    def _next(self, pause: int, variance: float) -> int:
-        """h after an average that found a variance Ξ."""
-        wanted = (pause + 1) * sqrt(self.apart / variance) if variance > 0 else inf
-        return max(int(min(wanted, 2 * (pause + 1), self.most + 1)) - 1, 0)
+    def _rises(self, replica: Replica) -> bool:
+        return bool(_rate(replica) > replica.state[_RATE])
+
+    def _guessed(self, state: dict[str, Tensor]) -> float:
+        """Where nobody knows how far apart a step would have left replicas: little, now and then, so that they try."""
+        state[_WAITED] = (state[_WAITED] + 1) % self.most
+        return inf if state[_WAITED] else _ROUNDING
+
+    def _next(self, window: int, variance: float, rule: SGDRule | None) -> int:
+        """h after a window that left a variance Ξ."""
+        if not variance:  # as with one worker: there is nobody to wait for
+            return 1
+        of_one = variance / steps_alone.spread(rule, window)
+        most = min(2 * window, self.most)
+        return max((h for h in range(2, most + 1) if of_one * steps_alone.spread(rule, h) <= self.apart), default=1)
 
 
-def _with_gradients() -> dict[str, Tensor]:
-    return {_STEP: _number(0.0), _PEAK: _number(0.0)}
+def _window(replica: Replica, steps: int) -> dict[str, Tensor]:
+    kept = steps_alone.begin(replica) if steps > 1 else {}
+    return {_WINDOW: torch.tensor(steps), _LEFT: torch.tensor(steps), **kept}
 
 
-def _with_models(pause: int = 0) -> dict[str, Tensor]:
-    return {_PAUSE: torch.tensor(pause), _LEFT: torch.tensor(pause), _HEARD: torch.tensor(0)}
+def _average_models(replica: Replica, mix: Mix) -> float:
+    """The variance that they had."""
+    params = replica.params
+    of_each = mix.mean(_squared(params))
+    params.copy_(mix.mean(params))
+    weights = _squared(params)
+    return _relative(*_first(of_each, weights, weights))
+
+
+def _rate(replica: Replica) -> Tensor:
+    lr = replica.lr
+    return lr.max().double().cpu() if isinstance(lr, Tensor) else _number(lr)
 
 
 def _number(value: float) -> Tensor:
@@ -142,9 +172,14 @@ def _squared(values: Tensor) -> Tensor:
     return norm.square()
 
 
-def _relative(of_each: float, of_mean: float) -> float:
-    """Ξ from the mean of the squared norms and the squared norm of the mean; infinite where it is no number."""
-    variance = of_each - of_mean
-    if variance <= 0:  # none, but for rounding
-        return 0.0
-    return variance / of_mean if of_mean and variance < inf else inf
+def _first(*values: Tensor) -> list[float]:
+    """Of the first replica that is held here, as floats, at once."""
+    found: list[float] = torch.stack(values).view(len(values), -1)[:, 0].tolist()
+    return found
+
+
+def _relative(of_each: float, of_mean: float, weights: float) -> float:
+    """Ξ from the mean of squared norms, the squared norm of the mean, and what it is beside; infinite where it is no
+    number."""
+    variance = max(of_each - of_mean, _ROUNDING * of_mean) if of_each != of_mean else 0.0
+    return variance / weights if weights and variance < inf else inf

@@ -66,11 +66,12 @@ class PlannedRounds:
 
 
 class RoundsBehindBackward(Rounds):
-    """Means over everybody, of models after the step, of gradients behind backward: for methods that take both."""
+    """Means over everybody, of models after the step, of gradients behind backward, and over a graph: for methods that
+    take all of these."""
 
-    def __init__(self, text: str, workers: int, seed: int) -> None:
+    def __init__(self, text: str, workers: int, seed: int, schedule: Schedule | None) -> None:
         profile, cluster = profile_for(text, workers), cluster_of(text, workers, seed)
-        super().__init__(cluster, None, profile.work.model_bytes)
+        super().__init__(cluster, schedule, profile.work.model_bytes)
         self._mean_s = cluster.computation.mean_s
         self._of_gradients = AllReduce(profile.work, cluster, slowed=profile.collective)
 

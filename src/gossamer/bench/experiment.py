@@ -380,6 +380,8 @@ def _telling(run: Run) -> dict[str, Any]:
 def _graphs_for(method: algorithms.Algorithm) -> tuple[str, ...]:
     """What is compared when no graph is named: the graphs that a method can run on, first one that is made for it."""
     own = method.usual_graph
+    if method.averages_over_all:
+        return (own,)
     made_for_it = () if own in (*GRAPHS, algorithms.DPSGD().usual_graph) else (own,)
     return (*made_for_it, *(graph for graph in GRAPHS if not (method.needs_constant_graph and graph == "ada")))
 

@@ -111,8 +111,8 @@ def make_clock(run: Run, engine: Engine) -> RoundsOfRun | EventsOfRun:
     if run.profile and (run.algorithm == CENTRALIZED or under_way):
         planned = PlannedRounds(run.profile, run.workers, run.seed, schedule, steps_under_way=under_way)
         return RoundsOfRun(run, planned, engine, size=size)
-    if run.profile and algorithm.takes_gradients and algorithm.ignores_graph:
-        return RoundsOfRun(run, RoundsBehindBackward(run.profile, run.workers, run.seed), engine, size=size)
+    if run.profile and algorithm.takes_gradients and algorithm.averages_over_all:
+        return RoundsOfRun(run, RoundsBehindBackward(run.profile, run.workers, run.seed, schedule), engine, size=size)
     rounds = Rounds(run.cluster(), schedule, size, every=every, steps_under_way=under_way)
     return RoundsOfRun(run, rounds, engine, size=size)
 

@@ -40,6 +40,12 @@ def check_graph(algorithm: Algorithm, schedule: Schedule) -> None:
             f"{type(algorithm).__name__} keeps what its neighbours have sent so far, so these must stay the same, and "
             f"those of {schedule.name!r} change; take a graph that stays, such as ring or exponential"
         )
+    if not algorithm.averages_over_all and schedule.period == 1 and not schedule(0).is_connected:
+        raise ValueError(
+            f"{schedule.name!r} leaves some of its {schedule.n} workers apart for ever, and {type(algorithm).__name__} "
+            "averages over that graph alone, so replicas never come together; take a graph that connects all, or "
+            "listening-ada, which averages over everybody now and then"
+        )
     mixings = dict.fromkeys(map(schedule, schedule.window)) if algorithm.needs_doubly_stochastic else {}
     if uneven := [mixing for mixing in mixings if not mixing.is_doubly_stochastic]:
         counts: NDArray[np.float64] = uneven[0].weights.sum(axis=0)

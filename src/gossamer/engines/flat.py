@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
-from gossamer.algorithms import Exchange
+from gossamer.algorithms import Exchange, SGDRule
 
 from .wire import Buffers
 
@@ -114,6 +114,25 @@ class FlatReplica:
             if isinstance(values, Tensor) and values.shape == shape and name != "step"
         }
         return {name: self._gathered(name, states) for name in names}
+
+    @property
+    def sgd(self) -> SGDRule | None:
+        """How the optimizer steps, where it is SGD and does so alike for all parameters."""
+        if not isinstance(self._optimizer, SGD):
+            return None
+        mine = {id(parameter) for parameter in self.parameters.values()}
+        groups = [
+            group
+            for group in self._optimizer.param_groups
+            if any(id(parameter) in mine for parameter in group["params"])
+        ]
+        kinds = {
+            SGDRule(
+                float(group["momentum"]), 1 - float(group["dampening"]), group["nesterov"], float(group["weight_decay"])
+            )
+            for group in groups
+        }
+        return kinds.pop() if len(kinds) == 1 and not any(group["maximize"] for group in groups) else None
 
     def _gathered(self, name: str, states: list[dict[str, Any]]) -> Tensor:
         if len(states) == 1:  # the optimizer's tensor is the buffer

@@ -31,7 +31,7 @@ CONTESTANTS = (
     _Contestant("slowmo"),
     _Contestant("diloco", "complete", share_of_rate=0.1),  # ten steps alone
     _Contestant("noloco", "random-matching", share_of_rate=0.1),
-    _Contestant("listening-ada", "complete"),
+    _Contestant("listening-ada", "nodes"),
 )
 """Each on a graph that suits it; the ring where any will do."""
 

@@ -32,12 +32,13 @@ from gossamer.topologies._pairs import (
     alternating_exponential_ring,
     alternating_nodes,
     alternating_ring,
+    nodes_alone,
     one_peer_exponential,
     random_matching,
 )
 from gossamer.topologies._random_graphs import erdos_renyi, random_regular
 from gossamer.topologies._registry import build, describe, names
-from gossamer.topologies._schedule import Schedule, constant, cycle, piecewise
+from gossamer.topologies._schedule import Schedule, apart, constant, cycle, piecewise
 from gossamer.topologies._variance import steady_consensus_variance
 from gossamer.topologies._weights import from_groups
 from gossamer.topologies._window import WindowPlan
@@ -52,6 +53,7 @@ __all__ = [
     "alternating_exponential_ring",
     "alternating_nodes",
     "alternating_ring",
+    "apart",
     "base_graph",
     "bipartite_exponential",
     "build",
@@ -73,6 +75,7 @@ __all__ = [
     "halves",
     "hypercube",
     "names",
+    "nodes_alone",
     "one_peer_exponential",
     "piecewise",
     "random_matching",

@@ -10,7 +10,7 @@ import numpy as np
 from gossamer.topologies._checks import is_power_of_two, num_workers, powers_of_two_around, whole_number
 from gossamer.topologies._graphs import complete
 from gossamer.topologies._mixing import Mixing
-from gossamer.topologies._schedule import Schedule, cycle
+from gossamer.topologies._schedule import Schedule, apart, cycle
 from gossamer.topologies._weights import from_groups
 
 DRAWS_FOR_FIGURES = 32
@@ -126,6 +126,21 @@ def alternating_nodes(n: int, local_size: int = 1) -> Schedule:
         stages += _jointly_in_turn(nodes, apart.tolist(), f"nodes {distance} apart")
         distance *= size
     return cycle(stages, name=name)
+
+
+def nodes_alone(n: int, local_size: int = 1) -> Schedule:
+    """Nodes of `local_size` workers, each of which averages within and never with others: no link between them is used.
+
+    Not a graph to train on by itself: nodes never agree. For methods that average over everybody now and then, in
+    between; at local_size 1 every worker is alone.
+
+    >>> schedule = nodes_alone(6, local_size=2)
+    >>> schedule(0).groups, schedule.spectral_gap()
+    (((0, 1), (2, 3), (4, 5)), 0.0)
+    """
+    nodes = _nodes(n, local_size, "nodes")
+    name = f"nodes:local_size={local_size}"
+    return apart(complete(n) if len(nodes) == 1 else from_groups(n, nodes.tolist(), name))
 
 
 def _nodes(n: int, local_size: int, family: str) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

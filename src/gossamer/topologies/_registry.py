@@ -106,6 +106,9 @@ FAMILIES: dict[str, Family] = {
     "alternating-nodes": Family(
         _pairs.alternating_nodes, "two or a few nodes, jointly and within in turn, exact after one period, any number"
     ),
+    "nodes": Family(
+        _pairs.nodes_alone, "within nodes only, never between: for methods that average over everybody now and then"
+    ),
     "random-matching": Family(_pairs.random_matching, "fresh random pairs at every step"),
 }
 

@@ -168,6 +168,11 @@ def constant(mixing: Mixing) -> Schedule:
     return cycle([mixing], name=mixing.name)
 
 
+def apart(mixing: Mixing) -> Schedule:
+    """The same mixing at every step, be it disconnected: for methods that average over everybody, too."""
+    return Schedule(mixing.name, mixing.n, partial(_in_turn, (mixing,)), period=1)
+
+
 def cycle(mixings: Sequence[Mixing], name: str = "cycle") -> Schedule:
     """The given mixings in turn: step t uses mixings[t mod T]. Together they must connect all replicas.
 
@@ -207,7 +212,7 @@ def piecewise(parts: Sequence[tuple[int, Mixing | Schedule]], name: str | None =
     name = name or " then ".join(part.name for _, part in parts)
     n = _common_size(name, [part for _, part in parts])
     *passing, last = [part for _, part in parts]
-    pieces = [_fixed(part) if isinstance(part, Mixing) else part for part in passing]
+    pieces = [apart(part) if isinstance(part, Mixing) else part for part in passing]
     pieces.append(constant(last) if isinstance(last, Mixing) else last)
     window = pieces[-1].window
     return Schedule(
@@ -228,10 +233,6 @@ def _common_size(name: str, parts: Sequence[Mixing | Schedule]) -> int:
 
 
 # Functions of the module rather than closures, so that schedules can be pickled.
-
-
-def _fixed(mixing: Mixing) -> Schedule:
-    return Schedule(mixing.name, mixing.n, partial(_in_turn, (mixing,)), period=1)
 
 
 def _in_turn(stages: tuple[Mixing, ...], step: int) -> Mixing:

@@ -44,6 +44,8 @@ def steady_consensus_variance(schedule: Schedule) -> float:
     if schedule.n == 1:
         return 0.0
     if len(set(mixings)) == 1:
+        if not mixings[0].is_connected:
+            return math.inf
         if mixings[0].is_complete:
             return 1.0 - 1.0 / schedule.n
         spectrum = _normal_spectrum(mixings[0])
