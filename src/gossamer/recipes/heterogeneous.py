@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .methods import league
+from .methods import chosen, league
 
 if TYPE_CHECKING:
     from gossamer.bench import Experiment
@@ -14,20 +14,21 @@ _SHARES = (1.0, 0.3, 0.1)
 
 def heterogeneous(
     *,
+    task: str | None = None,
     data: str | None = None,
     seeds: int | None = None,
     epochs: int | None = None,
     device: str = "auto",
     miniature: bool = False,
 ) -> "tuple[Experiment, ...]":
-    """ResNet20 with group norm on CIFAR-10, 16 workers whose classes follow Dirichlet(0.1): every method.
+    """ResNet20 with group norm on CIFAR-10, or the digits; classes of 16 workers follow Dirichlet(0.1): every method.
 
     The setting that gradient tracking, D², quasi-global momentum and global update tracking were made for. Without
     statistics of batches, which would differ from worker to worker as much as their data. Each at three learning rates:
     at one for all, the order would be that of how large a step a method bears.
     """
     return league(
-        "resnet20-gn",
+        chosen("heterogeneous", task, "resnet20-gn"),
         shares=_SHARES,
         data=data,
         seeds=seeds,

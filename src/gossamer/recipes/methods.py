@@ -2,12 +2,16 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gossamer._names import lookup
+
 from ._recipe import given, on_digits
 
 if TYPE_CHECKING:
     from gossamer.bench import Experiment
 
 _WORKERS = 16
+DIGITS = "digits"
+"""The other task of a league: minutes on a CPU, and no data to fetch."""
 
 
 class _Contestant(NamedTuple):
@@ -38,17 +42,24 @@ CONTESTANTS = (
 
 def methods(
     *,
+    task: str | None = None,
     data: str | None = None,
     seeds: int | None = None,
     epochs: int | None = None,
     device: str = "auto",
     miniature: bool = False,
 ) -> "tuple[Experiment, ...]":
-    """ResNet20 on CIFAR-10, 16 workers: every method, and all-reduce, by accuracy, bytes and virtual time.
+    """ResNet20 on CIFAR-10, or the digits, 16 workers: every method by accuracy, bytes and virtual time.
 
     Methods with local steps and those like Adam have a lower learning rate; all others the task's own.
     """
-    return league("resnet20", data=data, seeds=seeds, epochs=epochs, device=device, miniature=miniature)
+    task = chosen("methods", task, "resnet20")
+    return league(task, data=data, seeds=seeds, epochs=epochs, device=device, miniature=miniature)
+
+
+def chosen(recipe: str, task: str | None, usual: str) -> str:
+    """The task of a league."""
+    return lookup(f"task for the recipe {recipe!r}:", given(task, usual), {name: name for name in (usual, DIGITS)})
 
 
 def league(
@@ -85,7 +96,7 @@ def league(
         Experiment(
             task=task,
             data=data,
-            batch_size=32,
+            batch_size=None if task == DIGITS else 32,
             epochs=given(epochs, 40),
             seeds=given(seeds, 1),
             **settings(each, task, share),
