@@ -173,3 +173,10 @@ def test_the_map_is_drawn_with_the_plan_framed() -> None:
     assert {cell.findtext(f"{space}title") for cell in cells} <= {"complete", "one-peer-exponential"}
     assert len([rect for rect in picture.findall(f"{space}rect") if rect.get("fill") == "none"]) == 1
     assert draw_map_svg(found) in map_page(found)
+
+
+def test_nodes_that_never_meet_are_not_recommended() -> None:
+    found = plan(PUBLISHED, ["nodes"])
+    assert found.best is found.all_reduce
+    assert "nodes is" in found.advice
+    assert "its replicas never come together" in found.advice

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isinf
 
 from gossamer._names import Spec
 from gossamer.topologies import Schedule, build, steady_consensus_variance
@@ -135,6 +136,8 @@ def _stay(plan: Plan) -> list[str]:
     if faster.speedup < _WORTH_IT:
         gain = f"gains {max(faster.speedup - 1, 0):.0%}" if faster.speedup > 1.005 else "gains nothing"
         return [*said, f"The fastest topology, {faster.graph}, {gain}: {_why_no_gain(plan, faster)}."]
+    if isinf(faster.consensus_variance):
+        return [*said, f"{faster.graph} is {faster.speedup:.2f} times as fast, but its replicas never come together."]
     return [
         *said,
         f"{faster.graph} is {faster.speedup:.2f} times as fast, but its replicas settle at a variance of "
