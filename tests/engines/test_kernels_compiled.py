@@ -47,14 +47,14 @@ KERNELS: dict[str, tuple[str, str, dict[str, str], dict[str, Any]]] = {
     ),
 }
 IMAGES = {"N": 96, "C": 64, "Q": 64, "H": 8, "W": 8, "H_OUT": 8, "W_OUT": 8, "K": 3, "STRIDE": 1, "PADDING": 1}
-IMAGES |= {"NUM_PIXELS": 2048, "TOGETHER": 8, "PIXELS": 128, "PARTS": 64, "BLOCK_Q": 64}
+IMAGES |= {"NUM_PIXELS": 2048, "PIXELS": 128, "PARTS": 64, "BLOCK_Q": 64}
 for turned in (0, 1):
     constants = {**IMAGES, "SPREAD": 1, "TURNED": turned}
     KERNELS[f"conv-{turned}"] = ("conv", "_correlate", {"x": "*bf16", "w": "*bf16", "y": "*bf16"}, constants)
 for name, dtype, row in (("conv_dw", "*bf16", 9 * 64 * 64), ("conv_dw_into", "*fp32", 14_728_266)):
     constants = {**IMAGES, "SHARE": 2048, "SPLITS": 1, "ROW": row}
     KERNELS[name] = ("conv", "_weight_gradient", {"x": "*bf16", "dy": "*bf16", "dw": dtype}, constants)
-BOX = {name: IMAGES[name] for name in ("N", "C", "Q", "H", "W", "K", "PADDING", "TOGETHER", "BLOCK_Q")}
+BOX = {name: IMAGES[name] for name in ("N", "C", "Q", "H", "W", "K", "PADDING", "BLOCK_Q")}
 BOX |= {"PIXELS": 128, "CHANNELS": 64}
 BOXES = {"x": "tensordesc<bf16[2, 8, 8, 64]>"}
 for turned in (0, 1):

@@ -52,12 +52,12 @@ def _patches(
     return tl.load(x + (at * (N * C) + (n * C + channel)[None, :]), mask=there, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["TOGETHER"])
 def _correlate(
     x, w, y, NUM_PIXELS: tl.constexpr, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr, K: tl.constexpr,
     STRIDE: tl.constexpr, SPREAD: tl.constexpr, PADDING: tl.constexpr, TURNED: tl.constexpr,
-    TOGETHER: tl.constexpr, PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
+    TOGETHER, PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
     """y [B, H_OUT, W_OUT, N·Q] from x [B, H, W, N·C] and w [N, K, K, C, Q], or if TURNED [N, K, K, Q, C] from its last
     pixel to its first."""
@@ -82,12 +82,12 @@ def _correlate(
     tl.store(at, total.to(y.dtype.element_ty), mask=is_pixel[:, None] & is_q)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["TOGETHER"])
 def _weight_gradient(
     x, dy, dw, NUM_PIXELS: tl.constexpr, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
     K: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, SHARE: tl.constexpr, SPLITS: tl.constexpr,
-    ROW: tl.constexpr, TOGETHER: tl.constexpr, PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
+    ROW: tl.constexpr, TOGETHER, PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
     """dw [splits, N, K, K, C, Q]: each split sums SHARE of the pixels. ROW numbers from one replica to the next: those
     in between may be other parameters'."""

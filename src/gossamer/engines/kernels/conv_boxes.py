@@ -20,11 +20,11 @@ _MOST_CHANNELS = 256
 """The copy engine counts no further along a side of a box."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["TOGETHER"])
 def _correlate_boxes(
     x, w, y, NUM_PIXELS: tl.constexpr, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, K: tl.constexpr, PADDING: tl.constexpr, TURNED: tl.constexpr,
-    TOGETHER: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK_Q: tl.constexpr,
+    TOGETHER, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
     """y [B, H, W, N·Q] from boxes of x [B, ?, ?, N·C] and of w [N·K·K·C, Q], or if TURNED [N·K·K·Q, C] from its last
     pixel to its first."""
@@ -50,10 +50,10 @@ def _correlate_boxes(
     tl.store(at, total.to(y.dtype.element_ty), mask=(pixel < NUM_PIXELS)[None, :] & (q < Q)[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["TOGETHER"])
 def _weight_gradient_boxes(
     x, dy, dw, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr,
-    PADDING: tl.constexpr, SHARE: tl.constexpr, SPLITS: tl.constexpr, ROW: tl.constexpr, TOGETHER: tl.constexpr,
+    PADDING: tl.constexpr, SHARE: tl.constexpr, SPLITS: tl.constexpr, ROW: tl.constexpr, TOGETHER,
     PIXELS: tl.constexpr, PLACES: tl.constexpr, CHANNELS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
     """dw [SPLITS, N, K, K, C, Q], ROW numbers from one replica to the next, from boxes of x [B, ?, ?, N·C] and of

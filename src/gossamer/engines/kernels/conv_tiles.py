@@ -58,10 +58,10 @@ class Tile(NamedTuple):
 
 
 @triton.jit
-def replica_and_block(N: tl.constexpr, BLOCKS: tl.constexpr, TOGETHER: tl.constexpr):
+def replica_and_block(N: tl.constexpr, BLOCKS: tl.constexpr, TOGETHER):
     """What this program does: TOGETHER replicas go through all blocks, block by block, before the next ones do."""
     first = tl.program_id(0) // (BLOCKS * TOGETHER) * TOGETHER
-    together = TOGETHER if N % TOGETHER == 0 else tl.minimum(N - first, TOGETHER)
+    together = tl.minimum(N - first, TOGETHER)
     within = tl.program_id(0) - first * BLOCKS
     return first + within % together, within // together
 
