@@ -3,7 +3,14 @@
 from itertools import product
 from typing import NamedTuple
 
-from gossamer.engines.kernels.conv_tiles import Layer, Tile, fits_boxes, tile_for_images, tile_for_weights
+from gossamer.engines.kernels.conv_tiles import (
+    Layer,
+    Tile,
+    fits_boxes,
+    splits_for_weights,
+    tile_for_images,
+    tile_for_weights,
+)
 from gossamer.engines.kernels.launch import block
 
 
@@ -90,8 +97,16 @@ def candidates(kind: str, layer: Layer) -> list[Tile]:
     return list(dict.fromkeys(found))
 
 
-def orders(tile: Tile, layer: Layer) -> list[Tile]:
-    return [tile._replace(together=number) for number in (1, 2, 4, 8, 16, 32, layer.n) if number <= layer.n]
+def variants(kind: str, layer: Layer, tile: Tile) -> list[Tile]:
+    """The same in other orders; and, where it makes a difference, with sums in fewer or more parts."""
+    found = [tile._replace(together=number) for number in (1, 2, 4, 8, 16, 32, layer.n) if number <= layer.n]
+    splits = {splits_for_weights(layer, tile)}
+    for programs in (256, 512, 1024, 2048, 4096) if kind == "weights" else ():
+        other = tile._replace(programs=programs)
+        if splits_for_weights(layer, other) not in splits:
+            splits.add(splits_for_weights(layer, other))
+            found.append(other)
+    return found
 
 
 def _in_boxes(kind: str, layer: Layer) -> list[Tile]:

@@ -3,11 +3,11 @@
     python benchmarks/conv_tiles.py --out tiles.json
     python benchmarks/conv_tiles.py --models resnet20-96 resnet20-1008 --kinds images weights
 
-A line for every convolution: milliseconds with the tile of before, with the one that is set, and with the fastest;
-pixels by parts of a patch by filters, warps, stages, replicas together (0: all), and whether in boxes. Gradients of
-weights go into a flat buffer of float32, as in training. Every candidate's result is held against that of before. At
-the end the sums over a model's layers; and for VGG-16 the time of a gradient of 96 replicas beside one model's, with
-the tiles of before, those that are set, and the fastest found for each layer.
+A line for every convolution: milliseconds with the tile of before, with the one that is set, and with the fastest, and
+which that is: boxes or plain, pixels x parts of a patch x filters, warps, stages, replicas together (0: all), and for
+how many programs sums are split. Gradients of weights go into a flat buffer of float32, as in training. Every
+candidate's result is held against that of before. At the end the sums over a model's layers; and for VGG-16 the time of
+a gradient of 96 replicas beside one model's, with the tiles of before, the fastest found, and those that are set.
 
 Kernels are compiled in processes beforehand. The sweep runs in one of its own: a candidate that hangs or breaks the
 GPU's context costs its convolution, and after two of them no more boxes are tried. `--limit-s` is for all of it.
@@ -19,6 +19,7 @@ import os
 import statistics
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
@@ -29,7 +30,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from conv_candidates import KINDS, SHAPES, Shape, as_set, before, candidates, layer_of, orders
+from conv_candidates import KINDS, SHAPES, Shape, as_set, before, candidates, layer_of, variants
 from gossamer._files import write_text
 from gossamer.engines.kernels import launch
 from gossamer.engines.kernels.conv import correlate, weight_gradient
@@ -71,12 +72,7 @@ def main() -> None:
     with_ratios = "vgg16" in given.models
     compilers = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"))
     compiled = [compilers.submit(compile_all, *job) for job in wanted]
-    ratios = None
-    if with_ratios:
-        from conv_ratio import Ratios
-
-        ratios = Ratios()  # compiles two models meanwhile
-        say(ratios.line("as before", before))
+    ratios = first_ratio() if with_ratios else None  # compiles two models meanwhile
     wait(compiled, timeout=max(until - FOR_RATIOS_S - time.monotonic(), 1))
     for job, future in zip(wanted, compiled, strict=True):
         if future.done() and future.exception() is not None:
@@ -97,6 +93,17 @@ def main() -> None:
         ):
             say(ratios.line(title, tile_for))
         ratios.say_kernels()
+
+
+def first_ratio() -> Any:
+    from conv_ratio import Ratios
+
+    try:
+        ratios = Ratios()
+        say(ratios.line("as before", before))
+        return ratios
+    except Exception:  # the sweep is worth more
+        traceback.print_exc()
 
 
 # ---- in processes of their own --------------------------------------------------------------------------------------
@@ -157,7 +164,7 @@ def sweep(model: str, kind: str, shape: Shape, turns: int, with_boxes: bool) -> 
 
     measure(candidates(kind, layer))
     for tile in sorted(times, key=lambda tile: statistics.median(times[tile]))[:2]:
-        measure([other for other in orders(tile, layer) if other not in times])
+        measure([other for other in variants(kind, layer, tile) if other not in times])
     medians = {tile: 1e3 * statistics.median(of_tile) for tile, of_tile in times.items()}
     best = min(medians, key=medians.__getitem__)
     return {
@@ -229,11 +236,13 @@ def one_process() -> ProcessPoolExecutor:
 def say_row(row: Row) -> None:
     n, b, c, q, size, stride = row["shape"]
     products = 2 * n * b * (size // stride) ** 2 * 9 * c * q / MOST_PRODUCTS_PER_S
-    boxes = "boxes" if row["best"].boxes else "plain"
+    pixels, parts, filters, warps, stages, together, boxes, programs = row["best"]
+    tile = f"{'boxes' if boxes else 'plain'} {pixels} x {parts} x {filters}"
     say(
         f"{row['kind']:<7} {c:>3} > {q:>3} @ {size:<2} / {stride} n {n:<4} {row['layers']} x  "
         f"before {row['before_ms']:.3f}  set {row['set_ms']:.3f}  best {row['best_ms']:.3f} ms  "
-        f"{products / (row['best_ms'] / 1e3):.2f} of the most  {boxes} {tuple(row['best'])[:-1]}"
+        f"{products / (row['best_ms'] / 1e3):.2f} of the most  "
+        f"{tile}, {warps} w, {stages} s, {together} t, {programs}"
     )
     for tile, reason in list(row["failed"].items())[:3]:
         say(f"        {tile}: {reason}")

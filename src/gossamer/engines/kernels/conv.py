@@ -18,7 +18,7 @@ from torch import Tensor
 from . import conv_tiles
 from .conv_boxes import correlate_boxes, weight_gradient_boxes
 from .conv_tiles import Layer, Tile, copies_boxes, replica_and_block
-from .launch import MANY_PROGRAMS, add_up, launch, places_for_sums
+from .launch import add_up, launch, places_for_sums
 
 
 @triton.jit
@@ -163,9 +163,8 @@ def weight_gradient(
     if tile is None:
         tile = conv_tiles.tile_for_weights(layer)
     blocks = triton.cdiv(kernel**2 * num_c, tile.parts) * triton.cdiv(num_q, tile.q)
-    tiles = triton.cdiv(layer.num_pixels, tile.pixels)
-    splits = max(min(MANY_PROGRAMS // (blocks * n), tiles // 8), 1)
-    share = triton.cdiv(tiles, splits) * tile.pixels
+    splits = conv_tiles.splits_for_weights(layer, tile)
+    share = triton.cdiv(triton.cdiv(layer.num_pixels, tile.pixels), splits) * tile.pixels
     dw, result = places_for_sums(splits, n, kernel**2 * num_c * num_q, x, into)
     if tile.boxes:
         weight_gradient_boxes(x, dy, dw, layer, padding, share, splits, tile)

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .launch import block
+from .launch import MANY_PROGRAMS, block
 
 _AT_A_TIME = 264
 """Programs that a large GPU runs at a time: two on each of 132 multiprocessors."""
@@ -55,6 +55,8 @@ class Tile(NamedTuple):
     """Replicas that go through all blocks before the next ones do; 0: all."""
     boxes: bool = False
     """Pixels are copied by the GPU's copy engine, in boxes: see `conv_boxes.py`."""
+    programs: int = MANY_PROGRAMS
+    """Sums over many pixels are split until there are about as many."""
 
 
 @triton.jit
@@ -122,6 +124,13 @@ def tile_for_weights(layer: Layer) -> Tile:
             return tile
     blocks = triton.cdiv(layer.kernel**2 * layer.c, tile.parts) * triton.cdiv(layer.q, tile.q)
     return tile._replace(together=_enough(layer.n, blocks))
+
+
+def splits_for_weights(layer: Layer, tile: Tile) -> int:
+    """In how many parts the pixels are summed: what that writes and reads once more is little only if each is long."""
+    blocks = triton.cdiv(layer.kernel**2 * layer.c, tile.parts) * triton.cdiv(layer.q, tile.q)
+    tiles = triton.cdiv(layer.num_pixels, tile.pixels)
+    return max(min(tile.programs // (blocks * layer.n), tiles // 8), 1)
 
 
 def _enough(n: int, blocks: int) -> int:
