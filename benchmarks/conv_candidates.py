@@ -56,9 +56,9 @@ _BOXES_FOR_256 = [(128, 64, 8, 3), (128, 64, 8, 4), (128, 32, 8, 4), (64, 64, 4,
 """Pixels, parts, warps, stages."""
 _WEIGHTS_FROM_64 = [(64, 64, 4, 3), (128, 64, 4, 3), (64, 192, 4, 2), (64, 192, 4, 3), (32, 192, 4, 4),
                     (128, 192, 4, 2), (64, 192, 8, 3), (64, 576, 8, 2), (32, 576, 8, 3), (64, 128, 4, 3)]  # fmt: skip
-_WEIGHTS_FROM_128 = [(64, 128, 4, 2), (64, 128, 4, 3), (32, 128, 4, 4), (128, 128, 4, 2), (64, 128, 8, 3),
-                     (128, 128, 8, 2), (64, 256, 8, 3), (64, 256, 8, 4), (128, 256, 8, 2), (64, 384, 8, 3),
-                     (32, 384, 8, 4)]  # fmt: skip
+_WEIGHTS_FROM_128 = [(64, 128, 4, 2), (64, 128, 4, 3), (32, 128, 4, 4), (128, 128, 4, 2), (64, 128, 8, 2),
+                     (64, 128, 8, 3), (128, 128, 8, 2), (64, 256, 8, 3), (64, 256, 8, 4), (128, 256, 8, 2),
+                     (64, 384, 8, 3), (32, 384, 8, 4)]  # fmt: skip
 
 
 def layer_of(kind: str, shape: Shape, copies_boxes: bool) -> Layer:
@@ -120,7 +120,8 @@ def _in_boxes(kind: str, layer: Layer) -> list[Tile]:
     tiles = [Tile(pixels, parts, q, *rest, boxes=True) for pixels, parts, *rest in sides]
     if 256 in widths:
         tiles += [Tile(64, 128, 256, 8, stages, boxes=True) for stages in (3, 4)]
-    return [tile for tile in tiles if tile.parts <= 384 or q == 64]
+    tiles = [tile for tile in tiles if tile.parts <= 384 or q == 64]
+    return tiles + [tile._replace(from_registers=True) for tile in tiles if tile.parts < 384]
 
 
 def _plain(kind: str, layer: Layer, old: Tile) -> list[Tile]:

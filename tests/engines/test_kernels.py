@@ -156,12 +156,20 @@ def test_products(n: int, num_c: int, num_q: int, height: int, monkeypatch: pyte
 
 
 BOXES = Tile(32, 48, 16, num_warps=4, boxes=True)
+FROM_REGISTERS = BOXES._replace(from_registers=True, programs=4096)
 
 
 @pytest.mark.parametrize(
     ("batch", "num_c", "size", "tile"),
-    [(2, 12, 5, None), (8, 8, 16, None), (2, 16, 4, BOXES), (5, 16, 8, BOXES), (8, 16, 16, BOXES)],
-    ids=["at once", "in splits", "in boxes", "in boxes and a piece", "in boxes and splits"],
+    [
+        (2, 12, 5, None),
+        (8, 8, 16, None),
+        (2, 16, 4, BOXES),
+        (5, 16, 8, BOXES),
+        (8, 16, 16, BOXES),
+        (5, 16, 8, FROM_REGISTERS),
+    ],
+    ids=["at once", "in splits", "in boxes", "in boxes and a piece", "in boxes and splits", "from registers"],
 )
 def test_gradients_of_weights_into_columns(
     batch: int, num_c: int, size: int, tile: Tile | None, monkeypatch: pytest.MonkeyPatch
