@@ -1,6 +1,7 @@
 """The GPU kernels, run number by number on a CPU by Triton's interpreter."""
 
 import os
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import triton.language as tl
 
 from gossamer.engines.kernels import mix, mix_tiles, pointwise
 from gossamer.engines.kernels.conv import correlate, weight_gradient
+from gossamer.engines.kernels.conv_tiles import Layer, Tile, fits_boxes, tile_for_images, tile_for_weights
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,74 @@ def test_convolutions(n: int, batch: int, num_c: int, num_q: int, size: int, ker
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+@pytest.mark.parametrize("together", [1, 2, 5])
+def test_replicas_in_any_order(together: int) -> None:
+    tile = Tile(16, 16, 16, num_warps=4, together=together)
+    check_convolution(
+        partial(correlate, tile=tile),
+        partial(weight_gradient, tile=tile),
+        n=5,
+        batch=1,
+        num_c=3,
+        num_q=18,
+        height=6,
+        width=5,
+        kernel=3,
+        stride=2,
+        padding=1,
+        dtype=torch.float32,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "batch", "num_c", "num_q", "height", "width", "kernel", "tile"),
+    [
+        (2, 2, 16, 16, 8, 8, 3, (16, 16, 16)),  # two rows at a time
+        (3, 3, 32, 48, 4, 8, 3, (64, 32, 32)),  # two images at a time, and one that is alone
+        (3, 5, 16, 32, 2, 2, 3, (16, 48, 16)),  # three places at a time; several images
+        (1, 2, 32, 16, 4, 4, 3, (16, 64, 16)),  # two places at a time, of nine
+        (2, 1, 16, 32, 4, 4, 5, (16, 80, 32)),
+        (2, 3, 16, 16, 4, 4, 1, (32, 16, 16)),
+        (1, 4, 16, 16, 16, 16, 3, (16, 16, 16)),  # in splits
+    ],
+)
+def test_convolutions_in_boxes(
+    n: int, batch: int, num_c: int, num_q: int, height: int, width: int, kernel: int, tile: tuple[int, int, int]
+) -> None:
+    in_boxes = Tile(*tile, num_warps=4, together=2, boxes=True)
+    check_convolution(
+        partial(correlate, tile=in_boxes),
+        partial(weight_gradient, tile=in_boxes),
+        n=n,
+        batch=batch,
+        num_c=num_c,
+        num_q=num_q,
+        height=height,
+        width=width,
+        kernel=kernel,
+        stride=1,
+        padding=kernel // 2,
+        dtype=torch.float32,
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+def test_which_layers_go_by_boxes() -> None:
+    layer = Layer(96, 32, 8, 8, 256, 512, kernel=3, even=True, copies_boxes=True)
+    for other in (layer, layer._replace(height=1, width=2, c=64), layer._replace(turned=True, kernel=1)):
+        assert fits_boxes(other)
+        assert tile_for_images(other).boxes
+        assert tile_for_weights(other).boxes
+    for change in ({"copies_boxes": False}, {"even": False}, {"width": 7}, {"width": 512}, {"c": 3}, {"q": 10}):
+        other = layer._replace(**change)
+        assert not fits_boxes(other)
+        assert not tile_for_images(other).boxes
+        assert not tile_for_weights(other).boxes
 
 
 class WithConstant:
@@ -85,15 +155,32 @@ def test_products(n: int, num_c: int, num_q: int, height: int, monkeypatch: pyte
     )
 
 
-@pytest.mark.parametrize(("batch", "num_c", "size"), [(2, 12, 5), (8, 8, 16)], ids=["at once", "in splits"])
-def test_gradients_of_weights_into_columns(batch: int, num_c: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+BOXES = Tile(32, 48, 16, num_warps=4, boxes=True)
+FROM_REGISTERS = BOXES._replace(from_registers=True, programs=4096)
+
+
+@pytest.mark.parametrize(
+    ("batch", "num_c", "size", "tile"),
+    [
+        (2, 12, 5, None),
+        (8, 8, 16, None),
+        (2, 16, 4, BOXES),
+        (5, 16, 8, BOXES),
+        (8, 16, 16, BOXES),
+        (5, 16, 8, FROM_REGISTERS),
+    ],
+    ids=["at once", "in splits", "in boxes", "in boxes and a piece", "in boxes and splits", "from registers"],
+)
+def test_gradients_of_weights_into_columns(
+    batch: int, num_c: int, size: int, tile: Tile | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a buffer with other parameters on both sides: in its dtype, and nothing else is touched."""
     monkeypatch.setattr(pointwise, "_product_dw", WithConstant(pointwise._product_dw, 7))
     torch.manual_seed(0)
     n, num_q = 2, 16
     x, dy = (torch.randn(batch, size, size, n * num).half() for num in (num_c, num_q))  # no bfloat16 here
     for gradient, size_of_one in (
-        (lambda *given, **into: weight_gradient(*given, n, 3, 1, 1, **into), 9 * num_c * num_q),
+        (lambda *given, **into: weight_gradient(*given, n, 3, 1, 1, tile=tile, **into), 9 * num_c * num_q),
         (lambda *given, **into: pointwise.product_dw(*given, n, **into), num_c * num_q),
     ):
         flat = torch.full((n, 5 + size_of_one + 3), torch.nan)

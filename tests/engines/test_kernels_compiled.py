@@ -52,8 +52,22 @@ for turned in (0, 1):
     constants = {**IMAGES, "SPREAD": 1, "TURNED": turned}
     KERNELS[f"conv-{turned}"] = ("conv", "_correlate", {"x": "*bf16", "w": "*bf16", "y": "*bf16"}, constants)
 for name, dtype, row in (("conv_dw", "*bf16", 9 * 64 * 64), ("conv_dw_into", "*fp32", 14_728_266)):
-    constants = {**IMAGES, "SHARE": 2048, "ROW": row}
+    constants = {**IMAGES, "SHARE": 2048, "SPLITS": 1, "ROW": row}
     KERNELS[name] = ("conv", "_weight_gradient", {"x": "*bf16", "dy": "*bf16", "dw": dtype}, constants)
+BOX = {name: IMAGES[name] for name in ("N", "C", "Q", "H", "W", "K", "PADDING", "BLOCK_Q")}
+BOX |= {"PIXELS": 128, "CHANNELS": 64}
+BOXES = {"x": "tensordesc<bf16[2, 8, 8, 64]>"}
+for turned in (0, 1):
+    types = {**BOXES, "w": "tensordesc<bf16[64, 64]>", "y": "*bf16"}
+    KERNELS[f"boxes-{turned}"] = (
+        "conv_boxes",
+        "_correlate_boxes",
+        types,
+        {**BOX, "NUM_PIXELS": 2048, "TURNED": turned},
+    )
+types = {**BOXES, "dy": "tensordesc<bf16[128, 64]>", "dw": "*fp32"}
+constants = {**BOX, "SHARE": 2048, "SPLITS": 1, "ROW": 14_728_266, "PLACES": 3, "FROM_REGISTERS": 0}
+KERNELS["boxes_dw"] = ("conv_boxes", "_weight_gradient_boxes", types, constants)
 COMPILE = r"""
 import importlib, json, re, sys
 import triton
@@ -69,10 +83,11 @@ def instructions(module, name, types, constants):
         fn=kernel,
         signature={n: "constexpr" if n in constants else types.get(n, "i32") for n in names},
         constexprs={(names.index(n),): tuples(value) for n, value in constants.items()},
-        attrs={(names.index(n),): [["tt.divisibility", 16]] for n in types},
+        attrs={(names.index(n),): [["tt.divisibility", 16]] for n in types if types[n].startswith("*")},
     )
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-    return re.findall(r"(?:ld|st)\.(?:global|local)[.:\w]*|cp\.async\.c[ag]\S*|wgmma\.mma_async", compiled.asm["ptx"])
+    ptx = compiled.asm["ptx"]
+    return re.findall(r"(?:ld|st)\.(?:global|local)[.:\w]*|cp\.async\.(?:c[ag]|bulk)\S*|ldmatrix|wgmma\.mma_async", ptx)
 
 print(json.dumps({name: instructions(*kernel) for name, kernel in json.loads(sys.argv[1]).items()}))
 """
@@ -109,6 +124,20 @@ def test_a_product_multiplies_on_tensor_cores_what_is_copied_meanwhile(
     assert not any("local" in name or name.startswith("ld.global") for name in found)
 
 
-def test_gradients_are_written_two_at_a_time_into_rows_of_even_length(instructions: dict[str, list[str]]) -> None:
-    stores = {name for name in instructions["conv_dw_into"] if name.startswith("st.global")}
+@pytest.mark.parametrize("kernel", ["boxes-0", "boxes-1", "boxes_dw"])
+def test_boxes_are_copied_by_the_copy_engine_and_multiplied_where_they_lie(
+    kernel: str, instructions: dict[str, list[str]]
+) -> None:
+    found = instructions[kernel]
+    last = len(found) - found[::-1].index("wgmma.mma_async")
+    assert {name.split(".")[0] for name in found[:last]} == {"cp", "wgmma"}
+    assert all("bulk.tensor" in name for name in found[:last] if name.startswith("cp"))
+    assert not any("local" in name or name.startswith("ld.global") for name in found)
+
+
+@pytest.mark.parametrize("kernel", ["conv_dw_into", "boxes_dw"])
+def test_gradients_are_written_two_at_a_time_into_rows_of_even_length(
+    kernel: str, instructions: dict[str, list[str]]
+) -> None:
+    stores = {name for name in instructions[kernel] if name.startswith("st.global")}
     assert all("v2" in name or "v4" in name for name in stores)

@@ -7,15 +7,18 @@ Each is a matrix product of patches, which are never written down, with the weig
 Channels lie innermost, `[B, H, W, N·C]`: a patch is then a few runs of C numbers, wherever in the image it is. cuDNN
 does such a convolution with N groups well for some shapes and a hundred times slower for others. Products of bfloat16
 numbers, sums in float32, in an order that depends on the shapes alone: it repeats bit by bit.
-"""
 
-from typing import NamedTuple
+These kernels do any convolution; those of `conv_boxes.py` do the usual ones of wide layers faster, on GPUs that can.
+"""
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from .launch import MANY_PROGRAMS, add_up, block, launch, places_for_sums
+from . import conv_tiles
+from .conv_boxes import correlate_boxes, weight_gradient_boxes
+from .conv_tiles import Layer, Tile, copies_boxes, replica_and_block
+from .launch import add_up, launch, places_for_sums
 
 
 @triton.jit
@@ -49,18 +52,19 @@ def _patches(
     return tl.load(x + (at * (N * C) + (n * C + channel)[None, :]), mask=there, other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["TOGETHER"])
 def _correlate(
     x, w, y, NUM_PIXELS: tl.constexpr, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr, K: tl.constexpr,
     STRIDE: tl.constexpr, SPREAD: tl.constexpr, PADDING: tl.constexpr, TURNED: tl.constexpr,
-    PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
+    TOGETHER, PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
     """y [B, H_OUT, W_OUT, N·Q] from x [B, H, W, N·C] and w [N, K, K, C, Q], or if TURNED [N, K, K, Q, C] from its last
     pixel to its first."""
-    n = tl.program_id(0)
-    pixel = tl.program_id(1) * PIXELS + tl.arange(0, PIXELS)
-    q = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    blocks_q: tl.constexpr = (Q + BLOCK_Q - 1) // BLOCK_Q
+    n, block = replica_and_block(N, (NUM_PIXELS + PIXELS - 1) // PIXELS * blocks_q, TOGETHER)
+    pixel = block // blocks_q * PIXELS + tl.arange(0, PIXELS)
+    q = block % blocks_q * BLOCK_Q + tl.arange(0, BLOCK_Q)
     is_pixel = pixel < NUM_PIXELS
     is_q = (q < Q)[None, :]
     size: tl.constexpr = K * K * C
@@ -78,21 +82,22 @@ def _correlate(
     tl.store(at, total.to(y.dtype.element_ty), mask=is_pixel[:, None] & is_q)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["TOGETHER"])
 def _weight_gradient(
     x, dy, dw, NUM_PIXELS: tl.constexpr, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr,
     H: tl.constexpr, W: tl.constexpr, H_OUT: tl.constexpr, W_OUT: tl.constexpr,
-    K: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, SHARE: tl.constexpr, ROW: tl.constexpr,
-    PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
+    K: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, SHARE: tl.constexpr, SPLITS: tl.constexpr,
+    ROW: tl.constexpr, TOGETHER, PIXELS: tl.constexpr, PARTS: tl.constexpr, BLOCK_Q: tl.constexpr,
 ):  # fmt: skip
     """dw [splits, N, K, K, C, Q]: each split sums SHARE of the pixels. ROW numbers from one replica to the next: those
     in between may be other parameters'."""
-    n = tl.program_id(0)
-    split = tl.program_id(1)
     size: tl.constexpr = K * K * C
-    blocks_k: tl.constexpr = (size + PARTS - 1) // PARTS
-    first = tl.program_id(2) % blocks_k * PARTS
-    q = tl.program_id(2) // blocks_k * BLOCK_Q + tl.arange(0, BLOCK_Q)
+    blocks_q: tl.constexpr = (Q + BLOCK_Q - 1) // BLOCK_Q
+    blocks: tl.constexpr = (size + PARTS - 1) // PARTS * blocks_q
+    n, block = replica_and_block(N, SPLITS * blocks, TOGETHER)
+    split = block // blocks
+    first = block % blocks // blocks_q * PARTS
+    q = block % blocks_q * BLOCK_Q + tl.arange(0, BLOCK_Q)
     is_q = (q < Q)[None, :]
     total = tl.zeros([PARTS, BLOCK_Q], tl.float32)
     for start in range(0, SHARE, PIXELS):
@@ -104,17 +109,6 @@ def _weight_gradient(
     k = first + tl.arange(0, PARTS)
     at = dw + (split * N + n).to(tl.int64) * ROW + k[:, None] * Q + q[None, :]
     tl.store(at, total.to(dw.dtype.element_ty), mask=(k < size)[:, None] & is_q)
-
-
-class Tile(NamedTuple):
-    """What a program of a kernel does at a time."""
-
-    pixels: int
-    parts: int
-    """Numbers of a patch."""
-    q: int
-    num_warps: int
-    num_stages: int = 3
 
 
 def correlate(
@@ -133,28 +127,22 @@ def correlate(
     if turned:
         num_c, num_q = num_q, num_c
     y = x.new_empty(len(x), height, width, n * num_q)
-    num_pixels = len(x) * height * width
+    layer = Layer(n, len(x), height, width, num_c, num_q, kernel, stride == spread == 1, turned, copies_boxes(x.device))
     if tile is None:
-        tile = tile_for_images(num_pixels, num_c, num_q, kernel)
+        tile = conv_tiles.tile_for_images(layer)
+    if tile.boxes:
+        correlate_boxes(x, w, y, layer, padding, tile)
+        return y
     launch(
         _correlate,
-        (n, triton.cdiv(num_pixels, tile.pixels), triton.cdiv(num_q, tile.q)),
+        (n * triton.cdiv(layer.num_pixels, tile.pixels) * triton.cdiv(num_q, tile.q),),
         (x, w, y),
-        (num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], height, width,
-         kernel, stride, spread, padding, int(turned), *tile[:3]),
+        (layer.num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], height, width,
+         kernel, stride, spread, padding, int(turned), tile.together or n, *tile[:3]),
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )  # fmt: skip
     return y
-
-
-def tile_for_images(num_pixels: int, num_c: int, num_q: int, kernel: int) -> Tile:
-    """As measured on an H200: `benchmarks/conv_tiles.py`."""
-    q = block(num_q, 128)
-    if q < 128:
-        return Tile(256 if num_c % 8 == 0 else 128, block(kernel**2 * num_c, 32), q, num_warps=4)
-    pixels = 256 if num_c >= 256 and num_pixels >= 256 else 128
-    return Tile(pixels, block(kernel**2 * num_c, 64), q, num_warps=8 if pixels == 256 else 4)
 
 
 def weight_gradient(
@@ -170,30 +158,26 @@ def weight_gradient(
     """[N, K, K, C, Q] from x [B, H, W, N·C] and dy [B, H', W', N·Q], both contiguous. Or `into` some columns of a
     buffer, `[N, K·K·C·Q]`, in its dtype: sums are float32, and need not be rounded on the way."""
     num_c, num_q = x.shape[3] // n, dy.shape[3] // n
+    images, height, width = dy.shape[:3]
+    layer = Layer(n, images, height, width, num_c, num_q, kernel, stride == 1, False, copies_boxes(x.device))
     if tile is None:
-        tile = tile_for_weights(num_c, num_q, kernel)
-    size = kernel**2 * num_c * num_q
+        tile = conv_tiles.tile_for_weights(layer)
     blocks = triton.cdiv(kernel**2 * num_c, tile.parts) * triton.cdiv(num_q, tile.q)
-    num_pixels = len(dy) * dy.shape[1] * dy.shape[2]
-    tiles = triton.cdiv(num_pixels, tile.pixels)
-    splits = max(min(MANY_PROGRAMS // (blocks * n), tiles // 8), 1)
-    share = triton.cdiv(tiles, splits) * tile.pixels
-    dw, result = places_for_sums(splits, n, size, x, into)
-    launch(
-        _weight_gradient,
-        (n, splits, blocks),
-        (x, dy, dw),
-        (num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], dy.shape[1], dy.shape[2],
-         kernel, stride, padding, share, dw.stride(-2), *tile[:3]),
-        num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
-    )  # fmt: skip
+    splits = conv_tiles.splits_for_weights(layer, tile)
+    share = triton.cdiv(triton.cdiv(layer.num_pixels, tile.pixels), splits) * tile.pixels
+    dw, result = places_for_sums(splits, n, kernel**2 * num_c * num_q, x, into)
+    if tile.boxes:
+        weight_gradient_boxes(x, dy, dw, layer, padding, share, splits, tile)
+    else:
+        launch(
+            _weight_gradient,
+            (n * splits * blocks,),
+            (x, dy, dw),
+            (layer.num_pixels, n, num_c, num_q, x.shape[1], x.shape[2], height, width,
+             kernel, stride, padding, share, splits, dw.stride(-2), tile.together or n, *tile[:3]),
+            num_warps=tile.num_warps,
+            num_stages=tile.num_stages,
+        )  # fmt: skip
     if splits > 1:
         add_up(dw, result)
     return result if into is not None else result.view(n, kernel, kernel, num_c, num_q)
-
-
-def tile_for_weights(num_c: int, num_q: int, kernel: int) -> Tile:
-    """As measured on an H200: `benchmarks/conv_tiles.py`."""
-    q = block(num_q, 128)
-    return Tile(32 if 64 <= num_c < 512 else 64, block(kernel**2 * num_c, 128), q, num_warps=4)

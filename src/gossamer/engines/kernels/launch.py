@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from triton.runtime.jit import MockTensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 MANY_PROGRAMS = 2048
 """Enough to fill a large GPU: a sum over pixels that gives it fewer is split."""
@@ -19,13 +21,17 @@ _ahead: dict[tuple[Any, ...], Future[None]] = {}
 
 
 def launch(
-    kernel: Any, grid: tuple[int, ...], tensors: tuple[Tensor, ...], numbers: tuple[int, ...], **options: int
+    kernel: Any,
+    grid: tuple[int, ...],
+    tensors: tuple[Tensor | TensorDescriptor, ...],
+    numbers: tuple[int, ...],
+    **options: int,
 ) -> None:
     """Run a kernel. With tensors that are but shapes, compile it, in a thread: what goes wrong there goes wrong again,
     and is reported, when the kernel is launched."""
-    device = tensors[0].device
-    key = (kernel, tuple(tensor.dtype for tensor in tensors), numbers, tuple(options.items()), device.index)
-    if isinstance(tensors[0], FakeTensor):
+    first = _memory(tensors[0])
+    key = (kernel, tuple(map(_kind, tensors)), numbers, tuple(options.items()), first.device.index)
+    if isinstance(first, FakeTensor):
         if key not in _ahead:
             _ahead[key] = _compilers().submit(_compile, *key)
         return
@@ -34,15 +40,32 @@ def launch(
     kernel[grid](*tensors, *numbers, **options)
 
 
+def _memory(argument: Tensor | TensorDescriptor) -> Tensor:
+    memory: Tensor = argument.base if isinstance(argument, TensorDescriptor) else argument
+    return memory
+
+
+def _kind(argument: Tensor | TensorDescriptor) -> tuple[torch.dtype, tuple[int, ...]]:
+    """All that a compiler wants to know: the dtype, and the box of numbers that is copied at a time, if one is."""
+    box = tuple(argument.block_shape) if isinstance(argument, TensorDescriptor) else ()
+    return _memory(argument).dtype, box
+
+
 def _compile(
     kernel: Any,
-    dtypes: tuple[torch.dtype, ...],
+    kinds: tuple[tuple[torch.dtype, tuple[int, ...]], ...],
     numbers: tuple[int, ...],
     options: tuple[tuple[str, int], ...],
     device: int | None,
 ) -> None:
+    arguments = [_of_kind(*kind) for kind in kinds]
     with torch.cuda.device(device):
-        kernel.warmup(*dtypes, *numbers, grid=(1,), **dict(options))
+        kernel.warmup(*arguments, *numbers, grid=(1,), **dict(options))
+
+
+def _of_kind(dtype: torch.dtype, box: tuple[int, ...]) -> Any:
+    memory = MockTensor(dtype)
+    return TensorDescriptor(memory, [*box], [16] * (len(box) - 1) + [1], [*box]) if box else memory
 
 
 @cache
