@@ -120,8 +120,7 @@ def _in_boxes(kind: str, layer: Layer) -> list[Tile]:
     tiles = [Tile(pixels, parts, q, *rest, boxes=True) for pixels, parts, *rest in sides]
     if 256 in widths:
         tiles += [Tile(64, 128, 256, 8, stages, boxes=True) for stages in (3, 4)]
-    tiles = [tile for tile in tiles if tile.parts <= 384 or q == 64]
-    return tiles + [tile._replace(from_registers=True) for tile in tiles if tile.parts < 384]
+    return [tile for tile in tiles if tile.parts <= 384 or q == 64]
 
 
 def _plain(kind: str, layer: Layer, old: Tile) -> list[Tile]:

@@ -31,8 +31,8 @@ class Ratios:
         """The ratio with these tiles."""
         with tiles(tile_for):
             engine = stacked(self.task, self.task.model(), self.num_replicas, "cuda")
+            first_s = seconds_of_four(partial(engine.step, self.ready, self.targets))
             gradient = partial(engine._gradients, self.ready, self.targets)
-            first_s = seconds_of_four(gradient)
             row = compared("gradient", gradient, self.theirs, turns)
         say_kernels(title, gradient, num=4)
         del engine, gradient

@@ -236,9 +236,9 @@ def one_process() -> ProcessPoolExecutor:
 def say_row(row: Row) -> None:
     n, b, c, q, size, stride = row["shape"]
     products = 2 * n * b * (size // stride) ** 2 * 9 * c * q / MOST_PRODUCTS_PER_S
-    pixels, parts, filters, warps, stages, together, boxes, from_registers, programs = row["best"]
+    pixels, parts, filters, warps, stages, together, boxes, programs = row["best"]
     how = "boxes" if boxes else "plain"
-    tile = f"{how + ' from registers' * from_registers} {pixels} x {parts} x {filters}"
+    tile = f"{how} {pixels} x {parts} x {filters}"
     say(
         f"{row['kind']:<7} {c:>3} > {q:>3} @ {size:<2} / {stride} n {n:<4} {row['layers']} x  "
         f"before {row['before_ms']:.3f}  set {row['set_ms']:.3f}  best {row['best_ms']:.3f} ms  "

@@ -156,7 +156,7 @@ def test_products(n: int, num_c: int, num_q: int, height: int, monkeypatch: pyte
 
 
 BOXES = Tile(32, 48, 16, num_warps=4, boxes=True)
-FROM_REGISTERS = BOXES._replace(from_registers=True, programs=4096)
+MANY_SPLITS = BOXES._replace(programs=4096)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ FROM_REGISTERS = BOXES._replace(from_registers=True, programs=4096)
         (2, 16, 4, BOXES),
         (5, 16, 8, BOXES),
         (8, 16, 16, BOXES),
-        (5, 16, 8, FROM_REGISTERS),
+        (5, 16, 8, MANY_SPLITS),
     ],
     ids=["at once", "in splits", "in boxes", "in boxes and a piece", "in boxes and splits", "from registers"],
 )

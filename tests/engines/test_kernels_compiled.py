@@ -66,7 +66,7 @@ for turned in (0, 1):
         {**BOX, "NUM_PIXELS": 2048, "TURNED": turned},
     )
 types = {**BOXES, "dy": "tensordesc<bf16[128, 64]>", "dw": "*fp32"}
-constants = {**BOX, "SHARE": 2048, "SPLITS": 1, "ROW": 14_728_266, "PLACES": 3, "FROM_REGISTERS": 0}
+constants = {**BOX, "SHARE": 2048, "SPLITS": 1, "ROW": 14_728_266, "PLACES": 3}
 KERNELS["boxes_dw"] = ("conv_boxes", "_weight_gradient_boxes", types, constants)
 COMPILE = r"""
 import importlib, json, re, sys

@@ -3,7 +3,8 @@
 The kernels of `conv.py` compute for every number where it lies. Here the copy engine of a Hopper GPU fetches a box of
 images x rows x columns x channels into a multiprocessor's memory in one instruction, shifted by a place of the kernel,
 and puts zeros where the box hangs over the edge of an image: which is the padding. Tensor cores read the box as it lies
-there. Filters come first in the products: the compiler would otherwise have boxes go through registers.
+there. Filters come first in the products: the compiler would otherwise have boxes go through registers, and for some
+tiles of gradients of weights the sums were then wrong.
 """
 
 from math import gcd
@@ -55,7 +56,6 @@ def _weight_gradient_boxes(
     x, dy, dw, N: tl.constexpr, C: tl.constexpr, Q: tl.constexpr, H: tl.constexpr, W: tl.constexpr, K: tl.constexpr,
     PADDING: tl.constexpr, SHARE: tl.constexpr, SPLITS: tl.constexpr, ROW: tl.constexpr, TOGETHER,
     PIXELS: tl.constexpr, PLACES: tl.constexpr, CHANNELS: tl.constexpr, BLOCK_Q: tl.constexpr,
-    FROM_REGISTERS: tl.constexpr,
 ):  # fmt: skip
     """dw [SPLITS, N, K, K, C, Q], ROW numbers from one replica to the next, from boxes of x [B, ?, ?, N·C] and of
     dy [B·H·W, N·Q]: each split sums SHARE of the pixels. Several PLACES of the kernel share a box of dy."""
@@ -69,7 +69,7 @@ def _weight_gradient_boxes(
     first_q = block % blocks_q * BLOCK_Q
     totals = ()
     for _ in tl.static_range(PLACES):
-        totals += (tl.zeros([CHANNELS, BLOCK_Q] if FROM_REGISTERS else [BLOCK_Q, CHANNELS], tl.float32),)
+        totals += (tl.zeros([BLOCK_Q, CHANNELS], tl.float32),)
     for start in range(0, SHARE, PIXELS):
         first = split * SHARE + start
         image = first // (H * W)
@@ -79,15 +79,12 @@ def _weight_gradient_boxes(
         for i in tl.static_range(PLACES):
             place = first_place + i
             values = x.load([image, row + place // K, place % K - PADDING, n * C + c]).reshape(PIXELS, CHANNELS)
-            if FROM_REGISTERS:
-                more += (tl.dot(values.T, slopes, totals[i]),)
-            else:
-                more += (tl.dot(slopes.T, values, totals[i]),)
+            more += (tl.dot(slopes.T, values, totals[i]),)
         totals = more
     q = first_q + tl.arange(0, BLOCK_Q)
     for i in tl.static_range(PLACES):
         k = (first_place + i) * C + c + tl.arange(0, CHANNELS)
-        total = totals[i] if FROM_REGISTERS else totals[i].T
+        total = totals[i].T
         at = dw + (split * N + n).to(tl.int64) * ROW + k[:, None] * Q + q[None, :]
         tl.store(at, total.to(dw.dtype.element_ty), mask=(k < K * K * C)[:, None] & (q < Q)[None, :])
 
@@ -122,8 +119,7 @@ def weight_gradient_boxes(
         (layer.n * splits * blocks,),
         (boxes_of(x, layer, tile.pixels, channels), rows_of(dy, tile.pixels, tile.q), dw),
         (layer.n, layer.c, layer.q, layer.height, layer.width, layer.kernel, padding,
-         share, splits, dw.stride(-2), tile.together or layer.n, tile.pixels, places, channels, tile.q,
-         int(tile.from_registers)),
+         share, splits, dw.stride(-2), tile.together or layer.n, tile.pixels, places, channels, tile.q),
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
     )  # fmt: skip

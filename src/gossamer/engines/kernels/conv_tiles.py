@@ -55,8 +55,6 @@ class Tile(NamedTuple):
     """Replicas that go through all blocks before the next ones do; 0: all."""
     boxes: bool = False
     """Pixels are copied by the GPU's copy engine, in boxes: see `conv_boxes.py`."""
-    from_registers: bool = False
-    """Boxes that gradients of weights are summed from go through registers; the sums then lie as they are written."""
     programs: int = MANY_PROGRAMS
     """Sums over many pixels are split until there are about as many."""
 
@@ -110,15 +108,16 @@ def tile_for_images(layer: Layer) -> Tile:
 
 
 def tile_for_weights(layer: Layer) -> Tile:
-    """Of many pixels wide ones, too; of few, several on a multiprocessor: one writes while another multiplies."""
+    """Of many pixels wide ones, too; of few, several on a multiprocessor: one writes while another multiplies. As
+    measured on an H200: `benchmarks/conv_tiles.py`."""
     if fits_boxes(layer):
         q = 128 if layer.q % 128 == 0 else 64
         if layer.c % 128:
             tile = Tile(64, 64 * (3 if layer.kernel == 3 else 1), q, num_warps=q // 16, boxes=True)
-        elif layer.num_pixels <= 512 or layer.c % 256 or q < 128:
-            tile = Tile(64, 128, q, num_warps=8, num_stages=3 if layer.num_pixels > 128 else 2, boxes=True)
+        elif layer.num_pixels <= 512:
+            tile = Tile(32, 128, q, num_warps=4, num_stages=4, boxes=True)
         else:
-            tile = Tile(64, 256, q, num_warps=8, boxes=True)
+            tile = Tile(64, 384 if layer.kernel == 3 else 128, q, num_warps=8, boxes=True)
     else:
         q = block(layer.q, 128)
         tile = Tile(32 if 64 <= layer.c < 512 else 64, block(layer.kernel**2 * layer.c, 128), q, num_warps=4)
