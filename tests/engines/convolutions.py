@@ -21,14 +21,15 @@ def check_convolution(
     stride: int,
     padding: int,
     dtype: torch.dtype,
+    draw: Callable[..., torch.Tensor] = torch.randn,
     **tolerance: Any,
 ) -> None:
     """The result and both gradients."""
     torch.manual_seed(0)
-    x = torch.randn(batch, n * num_c, height, width, dtype=dtype)
-    w = torch.randn(n * num_q, num_c, kernel, kernel, dtype=dtype)
+    x = draw(batch, n * num_c, height, width).to(dtype)
+    w = draw(n * num_q, num_c, kernel, kernel).to(dtype)
     y = F.conv2d(x, w, stride=stride, padding=padding, groups=n)
-    dy = torch.randn_like(y)
+    dy = draw(*y.shape).to(dtype)
     dx, dw, _ = torch.ops.aten.convolution_backward(
         dy, x, w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], n, [True, True, False]
     )

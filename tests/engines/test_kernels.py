@@ -169,7 +169,7 @@ MANY_SPLITS = BOXES._replace(programs=4096)
         (8, 16, 16, BOXES),
         (5, 16, 8, MANY_SPLITS),
     ],
-    ids=["at once", "in splits", "in boxes", "in boxes and a piece", "in boxes and splits", "from registers"],
+    ids=["at once", "in splits", "in boxes", "in boxes and a piece", "in boxes and splits", "in many splits"],
 )
 def test_gradients_of_weights_into_columns(
     batch: int, num_c: int, size: int, tile: Tile | None, monkeypatch: pytest.MonkeyPatch
