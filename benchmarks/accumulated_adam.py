@@ -20,10 +20,10 @@ Of a grid so many rates are tried, up and down from its middle, as it takes to f
 
 Some settings also change one thing at a time in what separates the methods:
 
--in-turn              averages after the step and before the next gradient, so that none is taken at parameters that
-                      are not averaged yet
+-in-turn              averages after the step and before the next gradient: none is taken at parameters that are not
+                      averaged yet, and nothing hides the exchange
 all-reduce-slow       AdamW whose moments look s times as far back as Adam's
-all-reduce-rescaled   AccumAdamW on the gradients averaged over all workers
+all-reduce-rescaled   AccumAdamW with rescaled betas on the gradients averaged over all workers
 
 rows.csv has a row a training (written as they come: a run that was stopped goes on), environment.json the versions.
 With `--limit-s` no training is begun that would not end within so many seconds.
@@ -96,22 +96,43 @@ def all_reduce(name: str = "all-reduce", optimizer: Make = adamw) -> Method:
     return Method(name=name, graph="complete", algorithm="all-reduce", optimizer=optimizer)
 
 
+def overlapped(name: str, graph: str, optimizer: Make) -> Method:
+    return Method(name=name, graph=graph, algorithm="d-psgd-overlapped", optimizer=optimizer)
+
+
+def in_turn(name: str, graph: str, optimizer: Make) -> Method:
+    return Method(name=f"{name}-in-turn", graph=graph, algorithm="d-psgd", optimizer=optimizer)
+
+
 def decentralized(graph: str) -> tuple[Method, ...]:
-    optimizers: dict[str, Make] = {"accumulated": accumulated, "decentralized": adamw, "accumulated-rescaled": rescaled}
-    return tuple(
-        Method(name=name, graph=graph, algorithm="d-psgd-overlapped", optimizer=optimizer)
-        for name, optimizer in optimizers.items()
+    return (
+        overlapped("accumulated", graph, accumulated),
+        overlapped("decentralized", graph, adamw),
+        overlapped("accumulated-rescaled", graph, rescaled),
     )
 
 
 METHODS = (all_reduce(), *decentralized("alternating-exponential-ring"), *decentralized("complete"))
-ON_NODES = (all_reduce(), *decentralized("complete"), *decentralized("alternating-exponential-ring:local_size=2"))
 CAUSES = (
-    Method(name="accumulated-in-turn", graph="complete", algorithm="d-psgd", optimizer=accumulated),
-    Method(name="decentralized-in-turn", graph="complete", algorithm="d-psgd", optimizer=adamw),
-    Method(name="rescaled-in-turn", graph="complete", algorithm="d-psgd", optimizer=rescaled),
+    in_turn("accumulated", "complete", accumulated),
+    in_turn("decentralized", "complete", adamw),
+    in_turn("rescaled", "complete", rescaled),
+    in_turn("rescaled", "alternating-exponential-ring", rescaled),
     all_reduce("all-reduce-slow", slow),
     all_reduce("all-reduce-rescaled", rescaled),
+)
+ON_NODES = (
+    all_reduce(),
+    *(
+        method
+        for graph in ("complete", "alternating-exponential-ring:local_size=2")
+        for method in (
+            overlapped("accumulated", graph, accumulated),
+            in_turn("rescaled", graph, rescaled),
+            overlapped("decentralized", graph, adamw),
+            overlapped("accumulated-rescaled", graph, rescaled),
+        )
+    ),
 )
 
 
@@ -184,9 +205,14 @@ SETTINGS = (
         methods=METHODS,
     ),
     on_gpu,
-    replace(on_gpu, name="chargpt-2000", num_steps=2000, methods=(*ON_NODES, *CAUSES)),
+    replace(
+        on_gpu,
+        name="chargpt-2000",
+        num_steps=2000,
+        methods=(*ON_NODES, *(cause for cause in CAUSES if cause not in ON_NODES)),
+    ),
     replace(on_gpu, name="chargpt-8000", num_steps=8000),
-    replace(on_gpu, name="chargpt-16000", num_steps=16000, methods=ON_NODES[:2]),  # all-reduce and accumulated
+    replace(on_gpu, name="chargpt-16000", num_steps=16000, methods=ON_NODES[:3]),
 )
 
 
