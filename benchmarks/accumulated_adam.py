@@ -131,6 +131,7 @@ ON_NODES = (
             in_turn("rescaled", graph, rescaled),
             overlapped("decentralized", graph, adamw),
             overlapped("accumulated-rescaled", graph, rescaled),
+            in_turn("accumulated", graph, accumulated),
         )
     ),
 )
@@ -160,7 +161,7 @@ on_gpu = Setting(
     model=small_gpt,
     batch_size=16,
     num_steps=500,
-    lrs=(1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2),
+    lrs=(2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2, 1.28e-1),
     num_tests=3000,
     tuning_seeds=range(100, 101),
     seeds=range(3),
