@@ -128,10 +128,10 @@ ON_NODES = (
         for graph in ("complete", "alternating-exponential-ring:local_size=2")
         for method in (
             overlapped("accumulated", graph, accumulated),
-            in_turn("rescaled", graph, rescaled),
+            in_turn("accumulated", graph, accumulated),
             overlapped("decentralized", graph, adamw),
             overlapped("accumulated-rescaled", graph, rescaled),
-            in_turn("accumulated", graph, accumulated),
+            in_turn("rescaled", graph, rescaled),
         )
     ),
 )
