@@ -205,6 +205,22 @@ SETTINGS = (
         seeds=range(3),
         methods=METHODS,
     ),
+    Setting(
+        name="small-chargpt-8000",
+        task="chargpt",
+        model=small_gpt,
+        batch_size=4,
+        num_steps=8000,
+        lrs=(4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2),
+        num_tests=1000,
+        tuning_seeds=range(100, 101),
+        seeds=range(3),
+        methods=(
+            all_reduce(),
+            in_turn("accumulated", "complete", accumulated),
+            overlapped("accumulated", "complete", accumulated),
+        ),
+    ),
     on_gpu,
     replace(
         on_gpu,

@@ -56,10 +56,10 @@ class ListeningAda(Algorithm):
     1808.07217 (by the clock).
 
     >>> ListeningAda(most=16)
-    ListeningAda(apart=0.01, most=16)
+    ListeningAda(apart=0.003, most=16)
     """
 
-    apart: float = 0.01
+    apart: float = 0.003
     """ξ, how far apart replicas may be when they average: mean squared distance over the mean's squared norm."""
     most: int = 32
     """Steps from one average over all to the next at the most: so often somebody listens."""
