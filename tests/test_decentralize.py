@@ -333,6 +333,23 @@ def refusal(size: int, **settings: Any) -> str:
     return message
 
 
+def test_a_model_that_holds_what_is_no_number_is_refused_by_all() -> None:
+    """That of rank 0, which all would begin with; and the optimizer is the user's own again."""
+
+    def rank(group: ProcessGroup) -> str:
+        model = network()
+        optimizer = sgd(model)
+        if group.rank() == 0:
+            with torch.no_grad():
+                next(model.parameters())[0] = torch.nan
+        with pytest.raises(ValueError, match="no numbers") as caught:
+            decentralize(model, optimizer, group=group, topology=PAIRS)
+        optimizer.step()
+        return str(caught.value)
+
+    assert len(set(run_ranks(N, rank))) == 1
+
+
 @pytest.mark.parametrize(
     ("size", "settings", "words"),
     [

@@ -67,3 +67,27 @@ def test_ada_thins_out_over_the_epochs_given() -> None:
 def test_what_cannot_work_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         simulated(**options)
+
+
+def test_a_model_that_holds_what_is_no_number_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+    settings = {"num_replicas": 2, "topology": "ring", "loss": F.cross_entropy, "device": "cpu"}
+    settings |= {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1)}
+    with torch.no_grad():
+        model[0].weight[0, :3] = torch.nan
+    with pytest.raises(ValueError, match=r"parameter '0\.weight' holds 3 of 8 values that are no numbers"):
+        gossamer.simulate(model, **settings)
+    nn.init.zeros_(model[0].weight)
+    model[1].running_var[1] = torch.nan
+    with pytest.raises(ValueError, match=r"buffer '1\.running_var' holds 1 of 2"):
+        gossamer.simulate(model, **settings)
+    model[1].running_var.fill_(torch.inf)
+    gossamer.simulate(model, **settings)
+
+
+def test_batches_for_another_number_of_replicas_are_refused() -> None:
+    inputs, targets = batch(0)
+    with pytest.raises(ValueError, match=r"inputs \[4, 8, 4\] are for 4 replicas, but there are 6"):
+        simulated().step(inputs[:4], targets)
+    with pytest.raises(ValueError, match=r"targets \[4, 8\] are for 4 replicas"):
+        simulated().step(inputs, targets[:4])

@@ -131,11 +131,21 @@ def test_variance_peaks_where_it_is_largest() -> None:
     runs = made()
     for member in runs:
         if member.run.folder == "ring-n16-sqrt-seed1":
-            member.tensors["gini"][2:4] = [1.0, 1.0]  # the second of three epochs
+            member.probes[1]["gini"] = 1.0  # the second of three epochs
     peaks = {(peak.graph, peak.metric): peak for peak in only(runs).peaks}
     ring = peaks["ring", "gini"]
     assert (ring.low, ring.mean, ring.high) == pytest.approx((1 / 3, 1 / 2, 2 / 3))
     assert peaks["complete", "gini"].high == pytest.approx(1 / 3)
+
+
+def test_the_consensus_distance_peaks_where_that_of_the_whole_model_does() -> None:
+    """And not where that of a tensor does which begins at zero."""
+    runs = made()
+    for member in runs:
+        member.tensors["consensus_distance"][0] = 100.0
+        member.probes[2]["consensus_distance"] = 1.0
+    peaks = {(peak.graph, peak.metric): peak for peak in only(runs).peaks}
+    assert peaks["ring", "consensus_distance"].low == pytest.approx(1.0)
 
 
 def test_replicas_that_never_differ_have_no_peak() -> None:

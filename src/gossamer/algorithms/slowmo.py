@@ -42,6 +42,10 @@ class SlowMo(Algorithm):
         if not self.slow_lr > 0:
             raise ValueError(f"slow_lr={self.slow_lr}: must be above 0")
 
+    @property
+    def averages_over_all(self) -> bool:
+        return True
+
     def before_step(self, replica: Replica, mix: Mix) -> None:
         if _ANCHOR not in replica.state:
             replica.state[_ANCHOR] = replica.params.clone()

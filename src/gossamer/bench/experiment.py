@@ -29,6 +29,8 @@ PAIRED_GRAPHS = ("bipartite-exponential", "ring")
 """The same for AD-PSGD, whose workers must fall into two halves."""
 _EVALUATIONS = 30
 """About so many rows in the curves of a run, however many epochs it has."""
+_APART = "nodes"
+"""A graph for methods that average over everybody anyway: these are not compared on others unless somebody asks."""
 _PROBES = 150
 """At most so many looks inside the replicas in one run, unless asked otherwise."""
 _PROBES_PER_EPOCH = 3
@@ -380,7 +382,7 @@ def _telling(run: Run) -> dict[str, Any]:
 def _graphs_for(method: algorithms.Algorithm) -> tuple[str, ...]:
     """What is compared when no graph is named: the graphs that a method can run on, first one that is made for it."""
     own = method.usual_graph
-    if method.averages_over_all:
+    if own == _APART:
         return (own,)
     made_for_it = () if own in (*GRAPHS, algorithms.DPSGD().usual_graph) else (own,)
     return (*made_for_it, *(graph for graph in GRAPHS if not (method.needs_constant_graph and graph == "ada")))

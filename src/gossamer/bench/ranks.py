@@ -223,13 +223,12 @@ def peaks(finished: Sequence[RunResult]) -> Iterable[Peak]:
 
 
 def _peak(result: RunResult, metric: str) -> float | None:
-    """The share of the training at whose end the mean over tensors is largest; None where replicas never differ."""
-    steps, values = np.array(result.tensors["step"]), np.array(result.tensors[metric], dtype=float)
-    probes, places = np.unique(steps, return_inverse=True)
-    means = np.bincount(places, weights=np.nan_to_num(values)) / np.bincount(places)
-    if means.max(initial=0.0) < _ROUNDING:
+    """The share of the training at whose end a measure is largest; None where replicas never differ. The consensus
+    distance is that of the whole model: of tensors near zero it is large from the start, whatever they do."""
+    values = np.nan_to_num(np.array([probe[metric] for probe in result.probes], dtype=float))
+    if values.max(initial=0.0) < _ROUNDING:
         return None
-    return float((probes[means.argmax()] + 1) / result.run.num_steps)
+    return float((result.probes[int(values.argmax())]["step"] + 1) / result.run.num_steps)
 
 
 def _accuracy(result: RunResult) -> float:

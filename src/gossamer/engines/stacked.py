@@ -14,6 +14,7 @@ from .around_step import AroundStep
 from .cuda_graph import Replayed
 from .flat import FlatReplica
 from .memory import OutOfMemory, check_memory, replicas_that_fit
+from .numbers import check_numbers
 from .stacked_gradient import Gradient, Layout, StackedGradient
 from .stacked_mix import StackedMix
 
@@ -62,6 +63,7 @@ class StackedEngine(AroundStep):
         self._n = num_replicas
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         check_memory(num_replicas, trained.values(), torch.device(device))
+        check_numbers(self.model)
         self._frozen = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
         self._buffers = {name: _stack(buffer, num_replicas) for name, buffer in model.named_buffers()}
         layouts, replicas = [], []
@@ -120,6 +122,12 @@ class StackedEngine(AroundStep):
         return [replica.params for replica in self.replicas]
 
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        for what, batches in (("inputs", inputs), ("targets", targets)):
+            if len(batches) != self._n:
+                raise ValueError(
+                    f"{what} {list(batches.shape)} are for {len(batches)} replicas, but there are {self._n}: give a "
+                    f"batch for each, [{self._n}, batch, ...]"
+                )
         grads, losses = self._within_memory(inputs, targets)
         for flat, grad in zip(self._flats, grads, strict=True):
             flat.grad = grad

@@ -13,6 +13,7 @@ from ._engine import Loss
 from .around_step import AroundStep
 from .exchange import ProcessExchange, Unmixed
 from .flat import flatten
+from .numbers import check_numbers
 from .one_replica import OneReplica
 from .transport import Transport
 from .wire import Wire
@@ -121,6 +122,12 @@ class SynchronousEngine(OneReplica, AroundStep):
         params = (replica.params for replica in self.replicas)
         for tensor in (*params, *self.untrained().values(), *self.model.buffers()):
             self.transport.broadcast(tensor)
+        try:
+            check_numbers(self.model)  # not before: all ranks come to the same answer
+        except ValueError:
+            self.detach()
+            self.transport.close()
+            raise
 
     def untrained(self) -> dict[str, nn.Parameter]:
         """The model's parameters that the optimizer does not step, by name."""
