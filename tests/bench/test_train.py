@@ -156,15 +156,22 @@ def test_a_run_goes_on_from_an_epoch_without_a_row(
     assert read_norms(tmp_path / "stopped").equals(read_norms(tmp_path / "whole"))
 
 
-def test_a_model_that_is_no_number_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_holds_what_is_no_number_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> nn.Module:
         model = digits.model()
         nn.init.constant_(next(model.parameters()), torch.nan)
         return model
 
     monkeypatch.setitem(TASKS, "digits", dataclasses.replace(TASKS["digits"], model=broken))
+    with pytest.raises(ValueError, match=r"parameter '0\.weight' holds 72 of 72 values that are no numbers"):
+        make_engine(some_run())
+
+
+def test_replicas_that_are_no_numbers_from_the_first_step_on(tmp_path: Path) -> None:
     run = some_run()
-    outcome = train(run, make_engine(run), on_epoch=ignore, folder=tmp_path)
+    engine = make_engine(run)
+    engine.flats()[0].fill_(torch.nan)
+    outcome = train(run, engine, on_epoch=ignore, folder=tmp_path)
     assert outcome.status == "diverged"
     assert outcome.reason.startswith("the loss of replica 0 became nan at step 0")
     assert (outcome.num_epochs, outcome.epochs) == (0, [])
