@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gossamer._files import write_whole
@@ -24,7 +25,8 @@ class NormParts:
 
     def __init__(self, run_folder: Path) -> None:
         self._folder = run_folder / "norms"
-        self._waiting: list[pa.Table] = []
+        self._waiting: list[tuple[Sequence[int], Sequence[str], NDArray[np.float32]]] = []
+        """As they came: making a table of each would take longer than what it is made of."""
 
     def discard_from(self, step: int) -> None:
         """Delete what was measured at this step or later, and what a kill has left half-written."""
@@ -35,30 +37,33 @@ class NormParts:
 
     def add(self, steps: Sequence[int], names: Sequence[str], norms: Tensor) -> None:
         """Take a row for each step and tensor, with the norms on all replicas; `norms` is `[S, T, N]`."""
-        values = pa.array(norms.float().cpu().numpy().reshape(-1))
-        self._waiting.append(
-            pa.table(
-                {
-                    "step": np.repeat(steps, len(names)),
-                    "tensor": list(names) * len(steps),
-                    "norms": pa.FixedSizeListArray.from_arrays(values, norms.shape[-1]),
-                }
-            )
-        )
-        if sum(table.nbytes for table in self._waiting) >= _PART_BYTES:
+        self._waiting.append((steps, names, norms.float().cpu().numpy()))
+        if sum(values.nbytes for _, _, values in self._waiting) >= _PART_BYTES:
             self.write()
 
     def write(self) -> None:
         """Write a part of all that has come since the last."""
         if not self._waiting:
             return
-        table = pa.concat_tables(self._waiting)
+        table = pa.concat_tables(_table(*waiting) for waiting in self._waiting)
         self._waiting.clear()
         self._folder.mkdir(parents=True, exist_ok=True)
         write_whole(
             self._folder / f"part-{table['step'][0].as_py():08d}.parquet",
             lambda path: pq.write_table(table, path, compression="zstd"),
         )
+
+
+def _table(steps: Sequence[int], names: Sequence[str], norms: NDArray[np.float32]) -> pa.Table:
+    """`norms` is `[S, T, N]`."""
+    values = pa.array(norms.reshape(-1))
+    return pa.table(
+        {
+            "step": np.repeat(steps, len(names)),
+            "tensor": list(names) * len(steps),
+            "norms": pa.FixedSizeListArray.from_arrays(values, norms.shape[-1]),
+        }
+    )
 
 
 def read_norms(run_folder: Path) -> pa.Table:
