@@ -18,7 +18,7 @@ from ._methods import AD_PSGD, ALL_REDUCE, ASYNCHRONOUS, METHODS, PARAMETER_SERV
 from ._neighbourhood import last_of
 from ._parameter_server import parameter_server
 from ._rounds import Rounds
-from ._timeline import draw_timeline_svg, first_spans, timeline_end_s
+from ._timeline import MOST_LANES, draw_timeline_svg, first_spans, timeline_end_s
 from ._wires import Wires
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "ASYNCHRONOUS",
     "JITTERS",
     "METHODS",
+    "MOST_LANES",
     "PARAMETER_SERVER",
     "Cluster",
     "Computation",

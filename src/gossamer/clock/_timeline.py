@@ -12,7 +12,8 @@ from ._events import Doing, Span
 from ._methods import ALL_REDUCE, ASYNCHRONOUS, asynchronous
 from ._rounds import Rounds
 
-_MOST_LANES = 8
+MOST_LANES = 8
+"""Workers drawn: who is slow, and as many of the others as there is room for."""
 _LANE, _GAP = 22.0, 9.0
 """Heights: of a worker's lane, which is half computing and half exchanging, and between two of them."""
 _LEFT, _RIGHT, _BOTTOM = 62.0, 30.0, 30.0
@@ -100,8 +101,8 @@ def draw_timeline_svg(
 
 def _shown(workers: int, slow: Sequence[int]) -> list[int]:
     others = [worker for worker in range(workers) if worker not in slow]
-    kept = list(slow)[:_MOST_LANES]
-    return sorted(kept + others[: _MOST_LANES - len(kept)])
+    kept = list(slow)[:MOST_LANES]
+    return sorted(kept + others[: MOST_LANES - len(kept)])
 
 
 def _label(y: float, words: str) -> str:

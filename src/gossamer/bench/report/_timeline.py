@@ -7,9 +7,10 @@ from html import escape
 import torch
 
 from gossamer import algorithms
-from gossamer.clock import draw_timeline_svg, first_spans, timeline_end_s
+from gossamer.clock import MOST_LANES, draw_timeline_svg, first_spans, timeline_end_s
 from gossamer.tasks import TASKS
 
+from ..experiment import CENTRALIZED
 from ..virtual_time import exchanged_bytes, model_bytes
 from ._groups import Group
 from ._measures import TIME
@@ -22,11 +23,24 @@ _MOST = 4
 def timelines(settings: Sequence[Sequence[Group]]) -> list[str]:
     """The timelines of every setting, empty where no run has a clock; one that several settings share is drawn once."""
     made: dict[Hashable, str] = {}
-    return ["\n".join(_drawn(group, made) for group in _chosen(groups)) for groups in settings]
+    return ["\n".join([*(_drawn(group, made) for group in _chosen(groups)), _left_out(groups)]) for groups in settings]
+
+
+def _timed(groups: Sequence[Group]) -> list[Group]:
+    return [group for group in groups if group.has(TIME) and group.runs[0].run.task in TASKS]
+
+
+def _left_out(groups: Sequence[Group]) -> str:
+    """What is not drawn, said."""
+    timed = _timed(groups)
+    workers = max((group.runs[0].run.workers for group in timed), default=0)
+    some = [f"{_MOST} of {len(timed)} graphs or methods"] if len(timed) > _MOST else []
+    some += [f"{MOST_LANES} of {workers} workers"] if workers > MOST_LANES else []
+    return f'<p class="note">Drawn are {" and ".join(some)}.</p>' if some else ""
 
 
 def _chosen(groups: Sequence[Group]) -> list[Group]:
-    timed = [group for group in groups if group.has(TIME) and group.runs[0].run.task in TASKS]
+    timed = _timed(groups)
     seen: dict[str, int] = {}
     turn = []
     for group in timed:
@@ -43,8 +57,9 @@ def _drawn(group: Group, made: dict[Hashable, str]) -> str:
     key = (group.label, run.algorithm, run.graph, run.workers, run.seed, repr(cluster))
     if key not in made:
         end_s = timeline_end_s(cluster)
+        begins_as_all_reduce = algorithm.takes_gradients and algorithm.averages_over_all
         spans = first_spans(
-            run.algorithm,
+            CENTRALIZED if begins_as_all_reduce else run.algorithm,
             cluster,
             group.schedule,
             exchanged_bytes(run, _model_bytes(run.task)),
