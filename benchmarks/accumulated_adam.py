@@ -219,6 +219,7 @@ SETTINGS = (
             all_reduce(),
             in_turn("accumulated", "complete", accumulated),
             overlapped("accumulated", "complete", accumulated),
+            overlapped("decentralized", "complete", adamw),
         ),
     ),
     on_gpu,
