@@ -92,6 +92,7 @@ LINKS = {
     "100mbit": Links(switches=((0, 1, 2, 3),), host_mbit=100),
     "100mbit-8": Links(switches=(tuple(range(8)),), host_mbit=100),
     "1gbit": Links(switches=((0, 1, 2, 3),), host_mbit=1000),
+    "1gbit-2": Links(switches=((0, 1),), host_mbit=1000),
     "2x2": Links(switches=((0, 1), (2, 3)), host_mbit=1000, trunk_mbit=100),
     "2-hosts": Links(switches=((0, 1, 2, 3),), host_mbit=100, workers_per_host=2),
 }
