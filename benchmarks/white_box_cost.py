@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 
-from gossamer.bench.experiment import Experiment, Run, load_data, task_of
+from gossamer.bench.experiment import Experiment
 from gossamer.bench.feed import Feed
 from gossamer.bench.norm_parts import NormParts
+from gossamer.bench.one_run import Run, load_data, task_of
 from gossamer.bench.outcome import Outcome
 from gossamer.bench.train import make_engine, num_threads, train_epoch
 from gossamer.bench.white_box import WhiteBox

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from gossamer.bench import Experiment, Run
 from gossamer.bench.evaluation import ON_CPU, evaluate, even_portion, num_own_samples, own_samples
-from gossamer.bench.experiment import task_of
+from gossamer.bench.one_run import task_of
 from gossamer.bench.train import make_engine, train
 from gossamer.engines import Engine, StackedEngine
 from gossamer.tasks import TASKS, Dataset

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from gossamer.bench import Experiment, RunResult, run
-from gossamer.bench.experiment import load_data, task_of
 from gossamer.bench.feed import Feed
 from gossamer.bench.joined import join, read_finished
+from gossamer.bench.one_run import load_data, task_of
 from gossamer.bench.sharding import batches, dealt_classes
 
 UNLIKE = Experiment(graphs=("ring",), workers=8, seeds=2, epochs=1, alpha=0.1, device="cpu")

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from gossamer.bench import Experiment, Run, run
-from gossamer.bench.experiment import _telling
 from gossamer.bench.outcome import Outcome
 from gossamer.bench.train import make_engine, train
 
@@ -190,4 +189,4 @@ def test_the_usual_clock_does_not_rename_results() -> None:
     usual, slow = (Experiment(graphs=("ring",), workers=4, seeds=1, epochs=1, slow=slow) for slow in ("", "1=2"))
     assert usual.folder != slow.folder
     assert replace(SMALL, slow="2=10,1=3").folder == replace(SMALL, slow="1=3.0, 2=1e1").folder
-    assert not {"slow", "jitter", "compute_s", "latency_s", "gbit_per_s"} & _telling(usual.runs()[0]).keys()
+    assert not {"slow", "jitter", "compute_s", "latency_s", "gbit_per_s"} & usual.runs()[0].telling().keys()

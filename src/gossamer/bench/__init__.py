@@ -1,7 +1,8 @@
 """DBench: centralized and decentralized training under one harness, seen from inside."""
 
 from .events import EpochDone, Event, RunDone, RunStarted, SweepStarted
-from .experiment import Experiment, Run
+from .experiment import Experiment
+from .one_run import Run
 from .processes import WorkerFailed
 from .store import RunResult
 from .sweep import Results, run

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .experiment import Run
+from .one_run import Run
 from .store import read_run
 
 _SAME = ("python", "versions", "system", "processor", "threads")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .experiment import Run
+from .one_run import Run
 from .outcome import Outcome, Row
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from gossamer.tasks import Dataset, Task
 
 from . import sharding
-from .experiment import Run
+from .one_run import Run
 from .outcome import Columns
 
 

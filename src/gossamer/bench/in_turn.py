@@ -9,7 +9,7 @@ import torch
 from torch.distributed import ProcessGroup
 
 from .events import EpochDone, OnEvent, RunDone, RunStarted
-from .experiment import Run
+from .one_run import Run
 from .out_of_step import serve
 from .outcome import Outcome
 from .train import begin_training, make_engine, num_threads, train

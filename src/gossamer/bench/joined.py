@@ -16,8 +16,8 @@ from typing import Any
 from gossamer._files import write_text
 from gossamer._names import lookup
 
-from .experiment import CENTRALIZED, Run
 from .learning_rate import LR_RULES
+from .one_run import CENTRALIZED, Run
 from .report import Subject, write_page
 from .store import RunResult, read_run
 from .summary import OVER_TRAINING

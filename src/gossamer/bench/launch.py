@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from .events import OnEvent
-from .experiment import Run
 from .in_turn import train_in_turn
+from .one_run import Run
 from .processes import a_process_a_worker, several_at_a_time
 from .train import num_threads
 

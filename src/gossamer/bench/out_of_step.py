@@ -20,8 +20,8 @@ from gossamer.clock import PARAMETER_SERVER
 from gossamer.engines import Asynchronous, AsynchronousPairs, Loss, OneReplica, Served, Transport, Wire, join_world
 from gossamer.engines.around_step import Probe
 
-from .experiment import Run
 from .feed import Feed
+from .one_run import Run
 from .pace import Pace
 from .virtual_time import place
 

@@ -3,7 +3,7 @@
 import time
 from dataclasses import replace
 
-from .experiment import Run
+from .one_run import Run
 
 
 class Pace:

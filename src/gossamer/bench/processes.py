@@ -29,8 +29,8 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # not in t
 from gossamer.engines import NeighborLost, OutOfMemory
 
 from .events import OnEvent, RunDone
-from .experiment import Run
 from .in_turn import train_in_turn
+from .one_run import Run
 
 FORESEEN: tuple[type[Exception], ...] = (NeighborLost, OutOfMemory)
 """How a training may fail, in a sentence that says it all: shown without a traceback, and finished runs are kept."""

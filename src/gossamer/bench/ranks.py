@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from .experiment import CENTRALIZED, Run
+from .one_run import CENTRALIZED, Run
 from .rank_correlation import Correlation, correlate
 from .store import RunResult
 

@@ -34,7 +34,8 @@ from gossamer import __version__
 from gossamer._files import write_text, write_whole
 
 from .checkpoint import delete_checkpoints
-from .experiment import Experiment, Run
+from .experiment import Experiment
+from .one_run import Run
 from .outcome import Columns, Outcome, Row
 from .shards import read_shards
 from .train import num_threads

@@ -5,7 +5,7 @@ from math import isfinite
 from statistics import fmean, stdev
 from typing import Any
 
-from .experiment import Run
+from .one_run import Run
 from .store import RunResult
 
 OVER_TRAINING = (

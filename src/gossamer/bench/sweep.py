@@ -11,8 +11,9 @@ from gossamer._files import write_text
 
 from .adopt import adopt
 from .events import EpochDone, Event, OnEvent, RunDone, RunStarted, SweepStarted
-from .experiment import Experiment, Run
+from .experiment import Experiment
 from .launch import check_jobs, launch, torchrun_group, torchrun_size, under_torchrun
+from .one_run import Run
 from .processes import refuse_in_a_child
 from .report import write_report
 from .store import RunResult, Store, environment

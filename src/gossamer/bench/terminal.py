@@ -11,7 +11,7 @@ from rich.progress import Progress as Bars
 from rich.table import Column, Table
 
 from .events import EpochDone, Event, RunDone, RunStarted, SweepStarted
-from .experiment import Run
+from .one_run import Run
 from .outcome import Row
 from .summary import Summary, extra_quantities
 from .sweep import Results

@@ -26,10 +26,10 @@ from gossamer.tasks import compute_dtype
 
 from .checkpoint import Checkpoints
 from .evaluation import evaluate
-from .experiment import CENTRALIZED, Run, load_data, task_of
 from .feed import Feed
 from .learning_rate import learning_rate
 from .norm_parts import NormParts
+from .one_run import CENTRALIZED, Run, load_data, task_of
 from .out_of_step import Worker, begin
 from .outcome import Outcome, Row
 from .pace import Pace

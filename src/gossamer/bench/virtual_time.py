@@ -11,8 +11,8 @@ from gossamer.engines import Engine, Ticket, VirtualEngine
 from gossamer.topologies import all_reduce_models
 
 from .described import PlannedRounds, RoundsBehindBackward, profile_for
-from .experiment import CENTRALIZED, Run
 from .feed import Feed
+from .one_run import CENTRALIZED, Run
 from .outcome import Row
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from gossamer import metrics
 from gossamer.engines import Engine
 
-from .experiment import Run
 from .norm_parts import NormParts
+from .one_run import Run
 from .outcome import Columns, Outcome, Row
 
 DISPERSION: dict[str, Callable[[Tensor], Tensor]] = {

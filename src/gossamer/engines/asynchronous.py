@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from .assembly import Assembly, AssemblyBroken
-from .decentralized import Decentralized, ScalarWriter
+from .decentralized import Decentralized
 from .link import Link
 from .roll import Roll
+from .scalars import ScalarWriter, scalar_probe
 from .staleness import Staleness
 
 T = TypeVar("T")
@@ -193,16 +194,8 @@ class Asynchronous(Decentralized):
 
     def report_to(self, writer: ScalarWriter | None, *, every: int = 100) -> None:
         """Write staleness, waiting and bytes of this rank as scalars, every so many of its steps. Any rank."""
-        if every < 1:
-            raise ValueError(f"every={every}: give a number of steps, 1 or more")
-
-        def report(step: int) -> None:
-            if writer is not None and (step + 1) % every == 0:
-                figures = self.metrics()
-                for name in ("staleness_mean", "staleness_p95", "waited_s", "bytes_sent"):
-                    writer.add_scalar(f"gossamer/{name}", figures[name], step + 1)
-
-        self.probes.append(report)
+        names = ("staleness_mean", "staleness_p95", "waited_s", "bytes_sent")
+        self.probes.append(scalar_probe(writer, names, self.metrics, every=every))
 
     # ---- the end ----------------------------------------------------------------------------------------
 

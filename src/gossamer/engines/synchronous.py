@@ -129,6 +129,15 @@ class SynchronousEngine(OneReplica, AroundStep):
             self.transport.close()
             raise
 
+    @property
+    def rank(self) -> int:
+        return self.transport.rank
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return self.transport.size
+
     def untrained(self) -> dict[str, nn.Parameter]:
         """The model's parameters that the optimizer does not step, by name."""
         trained = {id(parameter) for replica in self.replicas for parameter in replica.parameters.values()}

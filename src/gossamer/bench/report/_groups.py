@@ -10,7 +10,7 @@ from typing import Any
 
 from gossamer.topologies import Schedule
 
-from ..experiment import CENTRALIZED
+from ..one_run import CENTRALIZED
 from ..ranks import Peak, peaks
 from ..store import RunResult
 from ._colours import Colour, centralized, changing, lasting

@@ -7,8 +7,8 @@ from typing import Any
 
 from gossamer.tasks import TASKS
 
-from ..experiment import Run
 from ..learning_rate import scaled
+from ..one_run import Run
 from ..store import RunResult
 
 RULES = {"none": "constant", "sqrt": "square-root", "linear": "linear"}

@@ -8,7 +8,7 @@ from typing import Any
 from gossamer.tasks import TASKS
 
 from ..described import profile_for
-from ..experiment import CENTRALIZED, Run
+from ..one_run import CENTRALIZED, Run
 from ._labels import RULES
 from ._numbers import counted, listed
 

@@ -10,7 +10,7 @@ from gossamer import algorithms
 from gossamer.clock import MOST_LANES, draw_timeline_svg, first_spans, timeline_end_s
 from gossamer.tasks import TASKS
 
-from ..experiment import CENTRALIZED
+from ..one_run import CENTRALIZED
 from ..virtual_time import exchanged_bytes, model_bytes
 from ._groups import Group
 from ._measures import TIME
