@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gossamer.bench import Experiment, Run, checkpoint, experiment
+from gossamer.bench import Experiment, Run, checkpoint, one_run
 from gossamer.bench.feed import Feed
 from gossamer.bench.norm_parts import read_norms
 from gossamer.bench.outcome import Outcome, Row
@@ -131,7 +131,7 @@ def test_a_run_goes_on_from_an_epoch_without_a_row(
     layers = nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 10)
     model = nn.Sequential(*layers).double()
     monkeypatch.setitem(TASKS, "digits", dataclasses.replace(TASKS["digits"], model=lambda: copy.deepcopy(model)))
-    monkeypatch.setattr(experiment, "_EVALUATIONS", 3)
+    monkeypatch.setattr(one_run, "_EVALUATIONS", 3)
     monkeypatch.setattr(checkpoint, "SHARE_OF_TIME", 1e9)  # after every epoch
     run = some_run(epochs=7, workers=48)
 
