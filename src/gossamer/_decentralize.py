@@ -18,7 +18,9 @@ from gossamer.engines import (
     Served,
     Wire,
     World,
+    all_say,
     check_same,
+    host,
     join_world,
     outline,
 )
@@ -69,7 +71,7 @@ def decentralize(
         local_size: workers a node, for topologies that respect it; when not given, the launcher's number.
         wire_dtype: send in this type (`torch.bfloat16`); a worker's own parameters stay as they are.
         bucket_mib: a larger model is stepped and sent in parts of about this size, each on its way while the next is
-            stepped; when not given, 4 for a model on the CPUs of several nodes, where steps and messages take long (a
+            stepped; when not given, 4 for a model on the CPUs of several hosts, where steps and messages take long (a
             quarter of the model if that is less, from 0.25 on, where workers meet in pairs), and 25 elsewhere.
         seed: of random graphs and random partners, the same on all ranks.
         timeout_s: give a silent neighbour up after so long; when not given, long after what was ever needed so far.
@@ -127,9 +129,11 @@ def decentralize(
 
 
 def _bucket_mib(model: nn.Module, world: World, schedule: Schedule) -> float:
-    """As measured (docs/iteration-time.md): between pairs small models gain by parts, in larger groups they lose."""
+    """As measured (docs/iteration-time.md): between pairs small models gain by parts, in larger groups they lose; and
+    on one host, whose workers read each other's models in its memory, all do. All ranks."""
+    is_one_host = len(set(all_say(world.group, host()))) == 1
     is_on_cpu = all(parameter.is_cpu for parameter in model.parameters())
-    if not is_on_cpu or world.local_size == world.size:
+    if not is_on_cpu or is_one_host:
         return 25.0
     if any(schedule(step).degree > 1 for step in schedule.window):
         return 4.0

@@ -1,11 +1,12 @@
 """Engines hold the replicas and supply `mix`: stacked on one device, in virtual time too, or a process each."""
 
 from ._engine import Engine, Loss
-from .agreement import check_same, outline
+from .agreement import all_say, check_same, outline
 from .around_step import check_graph
 from .asynchronous import Asynchronous
 from .asynchronous_pairs import AsynchronousPairs
 from .blame import NeighborLost
+from .board import host
 from .decentralized import Decentralized
 from .memory import OutOfMemory
 from .one_replica import OneReplica
@@ -43,8 +44,10 @@ __all__ = [
     "VirtualServer",
     "Wire",
     "World",
+    "all_say",
     "check_graph",
     "check_same",
+    "host",
     "join_world",
     "outline",
 ]

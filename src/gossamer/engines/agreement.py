@@ -1,4 +1,7 @@
-"""Whether all ranks are about to train the same. Asked first: models of different sizes would mix without a word."""
+"""What all ranks say of themselves before they train: do they train the same, and where are they?
+
+Asked first: models of different sizes would mix without a word.
+"""
 
 import hashlib
 import json
@@ -10,19 +13,25 @@ from torch.distributed import PrefixStore, ProcessGroup  # type: ignore[attr-def
 
 def check_same(group: ProcessGroup, settings: Mapping[str, object]) -> None:
     """Raise ValueError on all ranks where one has other settings than rank 0. All ranks."""
-    store, rank, size = group.get_group_store(), group.rank(), group.size()
-    if size == 1:
-        return
-    serial = store.add(f"gossamer/agreements/{rank}", 1)  # the same on all: each checks in the same order
-    store = PrefixStore(f"gossamer/agreement-{serial}", store)
-    store.set(str(rank), json.dumps({name: str(value) for name, value in settings.items()}))
-    first, *others = (json.loads(text) for text in store.multi_get([str(other) for other in range(size)]))
+    said = json.dumps({name: str(value) for name, value in settings.items()})
+    first, *others = map(json.loads, all_say(group, said))
     for other, its in enumerate(others, start=1):
         for name in settings:
             if its[name] != first[name]:
                 raise ValueError(
                     f"rank {other} has {name} {its[name]}, but rank 0 has {first[name]}: give the same on all ranks"
                 )
+
+
+def all_say(group: ProcessGroup, word: str) -> list[str]:
+    """The words of all ranks, in their order, each of which says one. All ranks."""
+    if group.size() == 1:
+        return [word]
+    store, rank = group.get_group_store(), group.rank()
+    serial = store.add(f"gossamer/agreements/{rank}", 1)  # the same on all: each asks in the same order
+    store = PrefixStore(f"gossamer/agreement-{serial}", store)
+    store.set(str(rank), word)
+    return [text.decode() for text in store.multi_get([str(other) for other in range(group.size())])]
 
 
 def outline(tensors: Iterable[Tensor]) -> str:

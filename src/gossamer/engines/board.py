@@ -137,6 +137,9 @@ class _Shown:
     stop: int
     listeners: tuple[int, ...]
 
+    def overlaps(self, start: int, stop: int) -> bool:
+        return self.start < stop and start < self.stop
+
 
 class Boards:
     """The boards of the workers on this host; `mine` is written, the others are read."""
@@ -187,7 +190,9 @@ class Boards:
     def make_room(self, nbytes: int, timeout_s: float) -> int:
         """Where so many bytes can be put up. Where no room is left, what was up longest has to be read first."""
         start = self._next if self._next + nbytes <= self.capacity else 0
-        while any(shown.start < start + nbytes and start < shown.stop for shown in self._up):
+        # Values lie in the order in which they were put up: if the oldest are not in the way, none are. Those that lie
+        # behind where the last pass ended are older than those in front.
+        while self._up and (self._up[0].overlaps(start, start + nbytes) or self._up[0].start >= self._next > start):
             oldest = self._up[0]
             for listener in oldest.listeners:
                 self._await(self._boards[listener].read, oldest.exchange, listener, timeout_s)

@@ -13,6 +13,9 @@ from gossamer.algorithms import Exchange, SGDRule
 
 from .wire import Buffers
 
+_TAIL = 1 / 16
+"""By so much of its size a part may be larger than it should be."""
+
 
 class FlatReplica:
     """Parameters of one dtype and device, re-homed in a single buffer; what an algorithm calls a replica.
@@ -208,7 +211,8 @@ class Arrived:
 def flatten(parameters: Mapping[str, torch.nn.Parameter], *, bucket_bytes: float | None = None) -> list[FlatReplica]:
     """One `FlatReplica` for each (dtype, device) among the parameters; a parameter given twice counts once.
 
-    With `bucket_bytes`, as many as it takes for none to be larger than that, unless a single parameter is.
+    With `bucket_bytes`, as many as it takes for none to be larger than that, unless a single parameter is; but what is
+    small beside it goes with what is before it, so that a bias does not travel alone.
     """
     by_kind: dict[tuple[torch.dtype, torch.device], list[dict[str, torch.nn.Parameter]]] = {}
     once = {id(parameter): (name, parameter) for name, parameter in parameters.items()}
@@ -221,7 +225,7 @@ def flatten(parameters: Mapping[str, torch.nn.Parameter], *, bucket_bytes: float
         buckets = by_kind.setdefault((parameter.dtype, parameter.device), [{}])
         if bucket_bytes is not None and buckets[-1]:
             size = sum(p.nbytes for p in buckets[-1].values()) + parameter.nbytes
-            if size > bucket_bytes:
+            if size > bucket_bytes * (1 + _TAIL):
                 buckets.append({})
         buckets[-1][name] = parameter
     return [FlatReplica(bucket) for buckets in by_kind.values() for bucket in buckets]
