@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from gossamer import algorithms, decentralize, topologies
+from gossamer import _decentralize, algorithms, decentralize, topologies
 from loops import BATCHES, Loop, agree, backward, by_hand, decentralized, fixed, flat, sgd, take_steps
 from problems import network, network_batch, network_loss
 from ranks import run_ranks
@@ -250,6 +251,19 @@ def test_an_alternating_exponential_ring_on_one_node_and_groups_of_one(size: int
     agree(decentralized(Loop(), size, 5), by_hand(Loop(), topologies.build("complete", size), 5))
     ones = topologies.build("alternating-exponential-ring:local_size=1", size)
     agree(decentralized(Loop(), size, 5, local_size=1), by_hand(Loop(), ones, 5))
+
+
+def test_a_large_model_goes_in_parts_to_other_hosts_and_whole_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is declared to be a node: what counts is whether workers read each other's models in shared memory."""
+
+    def num_parts(group: ProcessGroup) -> int:
+        model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(6)))  # 6 MiB, in parts of 4
+        with decentralize(model, sgd(model), group=group, topology="complete", local_size=1) as training:
+            return len(training.replicas)
+
+    assert run_ranks(3, num_parts) == [1, 1, 1]
+    monkeypatch.setattr(_decentralize, "host", lambda: str(uuid4()))
+    assert run_ranks(3, num_parts) == [2, 2, 2]
 
 
 def test_one_process_is_a_world_too() -> None:

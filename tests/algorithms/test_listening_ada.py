@@ -5,7 +5,7 @@ from math import inf, nan
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gossamer.algorithms import DPSGD, Algorithm, AllReduce, ListeningAda
 from gossamer.algorithms.listening_ada import _relative
@@ -191,14 +191,51 @@ def test_graphs_that_connect_nobody_are_for_methods_that_average_over_all() -> N
         engine_of(DPSGD(), "nodes:local_size=2")
 
 
+def heard(of_each: float, of_mean: float, weights: float) -> float:
+    return _relative(*(torch.tensor([value], dtype=torch.float64) for value in (of_each, of_mean, weights)))
+
+
 def test_replicas_that_have_gone_astray_average_at_every_step() -> None:
     for of_each, of_mean, weights in ((nan, 1.0, 1.0), (inf, 1.0, 1.0), (1.0, 0.0, 0.0), (inf, inf, inf), (1, nan, 1)):
-        assert ListeningAda()._next(8, _relative(of_each, of_mean, weights), None) == 1
+        assert ListeningAda()._next(8, heard(of_each, of_mean, weights), None) == 1
 
 
 def test_nearly_equal_replicas_wait_longer_whatever_rounding_says() -> None:
-    assert ListeningAda()._next(4, _relative(1.0, 1.0 + 1e-12, 1.0), None) == 8
-    assert ListeningAda()._next(4, _relative(1.0, 1.0, 1.0), None) == 1, "nobody to differ from"
+    assert ListeningAda()._next(4, heard(1.0, 1.0 + 1e-12, 1.0), None) == 8
+    assert ListeningAda()._next(4, heard(1.0, 1.0, 1.0), None) == 1, "nobody to differ from"
+
+
+class Matrices(nn.Module):
+    """A large one, and as many small ones as wanted, and a vector; each replica's loss is what pulls them."""
+
+    def __init__(self, num_small: int) -> None:
+        super().__init__()
+        self.large = nn.Parameter(torch.ones(1000, 4, dtype=torch.float64))
+        self.small = nn.ParameterList(torch.ones(4, 4, dtype=torch.float64) for _ in range(num_small))
+        self.vector = nn.Parameter(torch.full((4,), 1e-3, dtype=torch.float64))
+
+    def forward(self, _: Tensor) -> Tensor:
+        return torch.cat([*(small.flatten() for small in self.small), self.vector])
+
+
+@pytest.mark.parametrize(("num_small", "expected"), [(1, 0.5), (3, 0.75)])
+def test_each_matrix_counts_beside_its_own_norm_and_vectors_do_not(num_small: int, expected: float) -> None:
+    """As in a language model, whose embedding holds nearly all numbers and hardly moves: of M matrices all but one go
+    apart by s² (1 − 1/N). Beside the norm of the whole model that would be next to nothing."""
+    size, count = 0.03, num_small * 16 + 4
+    for apart, waits in ((1.1, True), (0.9, False)):
+        engine = StackedEngine(
+            Matrices(num_small),
+            lambda parameters: torch.optim.SGD(parameters, lr=1.0),
+            num_replicas=N,
+            algorithm=ListeningAda(apart=apart * expected * 2 * size**2 * (1 - 1 / N), most=2),
+            schedule=build("nodes", N),
+            loss=lambda moved, direction: (moved * direction[0]).sum(),
+        )
+        signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(N // 2) * (1 - 1 / N) ** 0.5
+        for _ in range(2):
+            engine.step(torch.zeros(N, 1, 1, dtype=torch.float64), size * signs.view(N, 1, 1).expand(N, 1, count))
+        assert window(engine) == 1 + waits
 
 
 @pytest.mark.parametrize(("settings", "message"), [({"apart": 0.0}, r"apart=0\.0"), ({"most": 1}, "most=1")])

@@ -69,3 +69,20 @@ def test_a_parameter_that_never_had_a_gradient_has_no_moments_of_its_own() -> No
     optimizer.step()
     torch.testing.assert_close(replica.moments["momentum_buffer"], torch.tensor([1.0] * 6 + [0.0] * 4))
     assert parameters[1] not in optimizer.state
+
+
+def test_matrices_are_what_has_two_dimensions_and_all_where_nothing_has() -> None:
+    replica, _, _ = replica_of("SGD")
+    assert replica.matrices == [slice(0, 6)]
+    assert FlatReplica({"a": nn.Parameter(torch.ones(2)), "b": nn.Parameter(torch.ones(3))}).matrices == [
+        slice(0, 2),
+        slice(2, 5),
+    ]
+    stacked = nn.Parameter(torch.ones(7, 10))
+    shapes = {"weight": torch.Size((2, 3)), "bias": torch.Size((4,))}
+    replica = FlatReplica({"all": stacked}, (7,), shapes)
+    assert (replica.names, replica.spans, replica.matrices) == (
+        tuple(shapes),
+        [slice(0, 6), slice(6, 10)],
+        [slice(0, 6)],
+    )

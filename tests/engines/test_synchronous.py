@@ -209,6 +209,12 @@ def test_parts_are_no_larger_than_asked_for_unless_a_parameter_is() -> None:
     assert [list(part.parameters) for part in parts] == [["p0", "p1"], ["p2"], ["p3", "p4", "p5"]]
 
 
+def test_a_bias_goes_with_its_weight() -> None:
+    parameters = {f"p{i}": torch.nn.Parameter(torch.zeros(size)) for i, size in enumerate((100, 5, 100, 7, 100))}
+    parts = flatten(parameters, bucket_bytes=400)
+    assert [list(part.parameters) for part in parts] == [["p0", "p1"], ["p2"], ["p3"], ["p4"]], "5 of 100 are few"
+
+
 @pytest.mark.parametrize("bucket_mib", [0, -1, float("nan")])
 def test_parts_of_no_size_are_refused(bucket_mib: float) -> None:
     def rank(group: ProcessGroup) -> None:

@@ -72,6 +72,9 @@ class Replica(Protocol):
     """Steps of the optimizer that are complete."""
     params: Tensor
     """All trained parameters, `[..., P]`; writing into it changes the model."""
+    matrices: list[slice]
+    """Where in the last axis the tensors of two dimensions and more lie, one after the other; all, where none has two.
+    For norms of their own: a bias, or the gain of a norm, is not what its layer is measured by."""
     state: dict[str, Tensor]
     """What the method keeps from step to step. Engines save and restore it."""
     pending: dict[str, Exchange]

@@ -26,7 +26,8 @@ _ROUNDING = 1e-30
 class ListeningAda(Algorithm):
     r"""All-reduce at first; then an average of all after every h-th step, h by the variance that h steps leave.
 
-    .. math:: \Xi_h = \frac{\tfrac1n \sum_i \lVert x_i - \bar x \rVert^2}{\lVert \bar x \rVert^2}, \qquad
+    .. math:: \Xi_h = \frac1M \sum_m \frac{\tfrac1n \sum_i \lVert x_i^m - \bar x^m \rVert^2}
+                      {\lVert \bar x^m \rVert^2}, \qquad
               x_i \leftarrow \bar x, \qquad
               h \leftarrow \max \{ h' \le 2h : \; \Xi_h \, q_{h'} / q_h \le \xi \}
 
@@ -46,7 +47,7 @@ class ListeningAda(Algorithm):
     so many as a window may have steps it tries h = 2, and if that is too far apart it averages the moments and goes
     back.
 
-    All replicas hear the same, and for nothing: Ξ is one number more in an all-reduce that is due anyway.
+    All replicas hear the same, and for nearly nothing: Ξ is M numbers more in an all-reduce that is due anyway.
 
     Reference: ours. Averages by need go back to Kamp et al., "Efficient decentralized deep learning by dynamic model
     averaging", ECML PKDD 2018, arXiv 1807.03210 (a bound on the distance itself, watched at every step); pauses that
@@ -60,7 +61,8 @@ class ListeningAda(Algorithm):
     """
 
     apart: float = 0.003
-    """ξ, how far apart replicas may be when they average: mean squared distance over the mean's squared norm."""
+    """ξ, how far apart replicas may be when they average: of each matrix the mean squared distance over the mean's
+    squared norm, on the average over matrices."""
     most: int = 32
     """Steps from one average over all to the next at the most: so often somebody listens."""
 
@@ -72,7 +74,7 @@ class ListeningAda(Algorithm):
 
     @property
     def is_elementwise(self) -> bool:
-        return False  # norms are those of the whole model
+        return False  # norms are those of whole matrices, and the average is over all of them
 
     @property
     def takes_gradients(self) -> bool:
@@ -101,10 +103,10 @@ class ListeningAda(Algorithm):
         if replica.sgd is None:
             grads.copy_(mix.mean(grads))
             return
-        weights = _squared(replica.params)
-        of_each = mix.mean(_squared(steps_alone.change(replica)))
+        weights = _squared(replica.params, replica)
+        of_each = mix.mean(_squared(steps_alone.change(replica), replica))
         grads.copy_(mix.mean(grads))
-        state[_APART] = _number(_relative(*_first(of_each, _squared(steps_alone.change(replica)), weights)))
+        state[_APART] = _number(_relative(*_first(of_each, _squared(steps_alone.change(replica), replica), weights)))
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
         state = replica.state
@@ -152,9 +154,9 @@ def _window(replica: Replica, steps: int) -> dict[str, Tensor]:
 def _average_models(replica: Replica, mix: Mix) -> float:
     """The variance that they had."""
     params = replica.params
-    of_each = mix.mean(_squared(params))
+    of_each = mix.mean(_squared(params, replica))
     params.copy_(mix.mean(params))
-    weights = _squared(params)
+    weights = _squared(params, replica)
     return _relative(*_first(of_each, weights, weights))
 
 
@@ -167,19 +169,20 @@ def _number(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def _squared(values: Tensor) -> Tensor:
-    norm: Tensor = vector_norm(values, dim=-1, keepdim=True)
-    return norm.square()
+def _squared(values: Tensor, replica: Replica) -> Tensor:
+    """Squared norms of the matrices, `[..., M]`."""
+    pieces = (values.narrow(-1, span.start, span.stop - span.start) for span in replica.matrices)
+    return torch.stack([vector_norm(piece, dim=-1) for piece in pieces], -1).square()
 
 
-def _first(*values: Tensor) -> list[float]:
-    """Of the first replica that is held here, as floats, at once."""
-    found: list[float] = torch.stack(values).view(len(values), -1)[:, 0].tolist()
-    return found
+def _first(*values: Tensor) -> Tensor:
+    """Of the first replica that is held here, one row for each."""
+    return torch.stack(values).view(len(values), -1, values[0].shape[-1])[:, 0].double().cpu()
 
 
-def _relative(of_each: float, of_mean: float, weights: float) -> float:
-    """Ξ from the mean of squared norms, the squared norm of the mean, and what it is beside; infinite where it is no
-    number."""
-    variance = max(of_each - of_mean, _ROUNDING * of_mean) if of_each != of_mean else 0.0
-    return variance / weights if weights and variance < inf else inf
+def _relative(of_each: Tensor, of_mean: Tensor, weights: Tensor) -> float:
+    """Ξ from the means of squared norms, the squared norms of the means, and what they are beside; infinite where it is
+    no number."""
+    variances = torch.where(of_each == of_mean, 0.0, torch.maximum(of_each - of_mean, _ROUNDING * of_mean))
+    apart = float(torch.where(variances == 0, 0.0, variances / weights).mean())
+    return apart if apart < inf else inf

@@ -22,7 +22,7 @@ class FlatReplica:
 
     Each parameter's `.data` becomes a view of `params`, so an optimizer that steps the parameters and an algorithm
     that mixes the buffer see the same memory, and names and `state_dict` keys stay the user's.
-    `lead` is the shape in front: `()` for one replica, `(N,)` for N of them stacked. `spans` names the tensors in the
+    `lead` is the shape in front: `()` for one replica, `(N,)` for N of them stacked. `shapes` names the tensors in the
     buffer where they are not the parameters themselves: the stacked engine's optimizer steps the whole buffer as one.
 
     >>> weight, bias = torch.nn.Parameter(torch.ones(2, 3)), torch.nn.Parameter(torch.zeros(3))
@@ -36,14 +36,16 @@ class FlatReplica:
         self,
         parameters: Mapping[str, torch.nn.Parameter],
         lead: tuple[int, ...] = (),
-        spans: Mapping[str, slice] | None = None,
+        shapes: Mapping[str, torch.Size] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         self.lead = lead
         self._homes = _spans(prod(p.shape[len(lead) :]) for p in parameters.values())
-        named = dict(zip(parameters, self._homes, strict=True)) if spans is None else spans
+        named = {name: p.shape[len(lead) :] for name, p in parameters.items()} if shapes is None else shapes
         self.names = tuple(named)
-        self.spans = list(named.values())
+        self.spans = _spans(map(prod, named.values()))
+        matrices = [span for span, shape in zip(self.spans, named.values(), strict=True) if len(shape) > 1]
+        self.matrices = matrices or self.spans
         first = next(iter(parameters.values()))
         self.step = 0
         self.state: dict[str, Tensor] = {}

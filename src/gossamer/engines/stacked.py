@@ -69,9 +69,10 @@ class StackedEngine(AroundStep):
         layouts, replicas = [], []
         for dtype in dict.fromkeys(p.dtype for p in trained.values()):
             group = {name: p for name, p in trained.items() if p.dtype == dtype}
-            layouts.append(Layout(tuple(group), tuple(p.shape for p in group.values())))
+            shapes = {name: p.shape for name, p in group.items()}
+            layouts.append(Layout(tuple(shapes), tuple(shapes.values())))
             flat = _stack(layouts[-1].flatten({name: p.detach() for name, p in group.items()}), num_replicas)
-            replicas.append(FlatReplica({f"all {dtype}": nn.Parameter(flat)}, (num_replicas,), layouts[-1].spans))
+            replicas.append(FlatReplica({f"all {dtype}": nn.Parameter(flat)}, (num_replicas,), shapes))
         self._flats = [parameter for replica in replicas for parameter in replica.parameters.values()]
         stepper = optimizer(self._flats)
         if type(stepper).__name__ in _NOT_ELEMENTWISE:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -32,12 +31,6 @@ class Layout:
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
-
-    @property
-    def spans(self) -> dict[str, slice]:
-        """The columns of every parameter."""
-        stops = [0, *accumulate(prod(shape) for shape in self.shapes)]
-        return {name: slice(*ends) for name, ends in zip(self.names, pairwise(stops), strict=True)}
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Every parameter, as a view `[..., *shape]` of the buffer."""
