@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.algorithms import DPSGD, Algorithm, AllReduce, ListeningAda
-from gossamer.algorithms.listening_ada import _relative
+from gossamer.algorithms.listening_ada import _average_models, _relative
 from gossamer.engines import StackedEngine
 from gossamer.topologies import all_reduce_models, build
 from problems import Point
@@ -191,18 +191,27 @@ def test_graphs_that_connect_nobody_are_for_methods_that_average_over_all() -> N
         engine_of(DPSGD(), "nodes:local_size=2")
 
 
-def heard(of_each: float, of_mean: float, weights: float) -> float:
-    return _relative(*(torch.tensor([value], dtype=torch.float64) for value in (of_each, of_mean, weights)))
+def heard(variance: float, weights: float) -> float:
+    return _relative(torch.tensor([variance], dtype=torch.float64), torch.tensor([weights], dtype=torch.float64))
 
 
 def test_replicas_that_have_gone_astray_average_at_every_step() -> None:
-    for of_each, of_mean, weights in ((nan, 1.0, 1.0), (inf, 1.0, 1.0), (1.0, 0.0, 0.0), (inf, inf, inf), (1, nan, 1)):
-        assert ListeningAda()._next(8, heard(of_each, of_mean, weights), None) == 1
+    for variance, weights in ((nan, 1.0), (inf, 1.0), (1.0, 0.0), (inf, inf), (1.0, nan)):
+        assert ListeningAda()._next(8, heard(variance, weights), None) == 1
 
 
-def test_nearly_equal_replicas_wait_longer_whatever_rounding_says() -> None:
-    assert ListeningAda()._next(4, heard(1.0, 1.0 + 1e-12, 1.0), None) == 8
-    assert ListeningAda()._next(4, heard(1.0, 1.0, 1.0), None) == 1, "nobody to differ from"
+def test_who_differs_from_nobody_has_nobody_to_wait_for() -> None:
+    assert ListeningAda()._next(4, heard(1e-30, 1.0), None) == 8
+    assert ListeningAda()._next(4, heard(0.0, 1.0), None) == 1
+
+
+def test_a_variance_far_below_the_rounding_of_norms_is_heard() -> None:
+    """As where what travels is rounded: differences are squared and sent, not norms that hardly differ."""
+    engine = engine_of(ListeningAda())
+    (replica,) = engine.replicas
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(N // 2).view(N, 1)
+    replica.params.copy_(1.0 + 1e-10 * signs)
+    assert _average_models(replica, engine.mixer.at(engine.schedule, 0)) == pytest.approx(1e-20, rel=1e-3)
 
 
 class Matrices(nn.Module):

@@ -95,7 +95,8 @@ def test_averages_at_will_are_paid_for_as_all_reduces() -> None:
     for row, share in ((dense, 1.0), (pausing, 0.5)):
         averages = steps * row["bytes_sent"] / all_reduce["bytes_sent"]
         assert averages == pytest.approx(share * steps, rel=0.1)
-        assert row["virtual_s"] == pytest.approx(steps * 0.01 + averages * exchange_s, rel=1e-3)
+        # bytes are also those of what is heard: three numbers, beside 1,946 parameters
+        assert row["virtual_s"] == pytest.approx(steps * 0.01 + averages * exchange_s, rel=3e-3)
 
 
 def test_measuring_more_often_changes_nothing() -> None:

@@ -18,8 +18,8 @@ _APART = "apart"
 """What was heard before the last step of a window, whose gradients were averaged: its variance."""
 _WAITED = "waited"
 """Averages of gradients since models were tried, where gradients do not tell how far steps will part replicas."""
-_ROUNDING = 1e-30
-"""A variance that is lost in it is small, but not none."""
+_HARDLY = 1e-30
+"""A variance that is small, but not none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +104,10 @@ class ListeningAda(Algorithm):
             grads.copy_(mix.mean(grads))
             return
         weights = _squared(replica.params, replica)
-        of_each = mix.mean(_squared(steps_alone.change(replica), replica))
+        apart = steps_alone.change(replica)
         grads.copy_(mix.mean(grads))
-        state[_APART] = _number(_relative(*_first(of_each, _squared(steps_alone.change(replica), replica), weights)))
+        apart -= steps_alone.change(replica)
+        state[_APART] = _number(_relative(mix.mean(_squared(apart, replica)), weights))
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
         state = replica.state
@@ -135,7 +136,7 @@ class ListeningAda(Algorithm):
     def _guessed(self, state: dict[str, Tensor]) -> float:
         """Where nobody knows how far apart a step would have left replicas: little, now and then, so that they try."""
         state[_WAITED] = (state[_WAITED] + 1) % self.most
-        return inf if state[_WAITED] else _ROUNDING
+        return inf if state[_WAITED] else _HARDLY
 
     def _next(self, window: int, variance: float, rule: SGDRule | None) -> int:
         """h after a window that left a variance Ξ."""
@@ -153,11 +154,10 @@ def _window(replica: Replica, steps: int) -> dict[str, Tensor]:
 
 def _average_models(replica: Replica, mix: Mix) -> float:
     """The variance that they had."""
-    params = replica.params
-    of_each = mix.mean(_squared(params, replica))
-    params.copy_(mix.mean(params))
-    weights = _squared(params, replica)
-    return _relative(*_first(of_each, weights, weights))
+    mean = mix.mean(replica.params)
+    variances = mix.mean(_squared(replica.params - mean, replica))
+    replica.params.copy_(mean)
+    return _relative(variances, _squared(mean, replica))
 
 
 def _rate(replica: Replica) -> Tensor:
@@ -175,14 +175,9 @@ def _squared(values: Tensor, replica: Replica) -> Tensor:
     return torch.stack([vector_norm(piece, dim=-1) for piece in pieces], -1).square()
 
 
-def _first(*values: Tensor) -> Tensor:
-    """Of the first replica that is held here, one row for each."""
-    return torch.stack(values).view(len(values), -1, values[0].shape[-1])[:, 0].double().cpu()
-
-
-def _relative(of_each: Tensor, of_mean: Tensor, weights: Tensor) -> float:
-    """Ξ from the means of squared norms, the squared norms of the means, and what they are beside; infinite where it is
-    no number."""
-    variances = torch.where(of_each == of_mean, 0.0, torch.maximum(of_each - of_mean, _ROUNDING * of_mean))
-    apart = float(torch.where(variances == 0, 0.0, variances / weights).mean())
+def _relative(variances: Tensor, weights: Tensor) -> float:
+    """Ξ from the variances of the matrices and their squared norms; infinite where it is no number. All replicas have
+    the same, so that of the first which is held here will do."""
+    mine, beside = (values.view(-1, values.shape[-1])[0].double() for values in (variances, weights))
+    apart = float(torch.where(mine == 0, 0.0, mine / beside).mean())
     return apart if apart < inf else inf
