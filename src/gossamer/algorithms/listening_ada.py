@@ -57,10 +57,10 @@ class ListeningAda(Algorithm):
     1808.07217 (by the clock).
 
     >>> ListeningAda(most=16)
-    ListeningAda(apart=0.003, most=16)
+    ListeningAda(apart=0.002, most=16)
     """
 
-    apart: float = 0.003
+    apart: float = 0.002
     """ξ, how far apart replicas may be when they average: of each matrix the mean squared distance over the mean's
     squared norm, on the average over matrices."""
     most: int = 32
