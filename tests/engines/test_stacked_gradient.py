@@ -209,5 +209,5 @@ def test_filters_lie_as_kernels_read_them_and_are_seen_as_the_model_has_them() -
     for name, parameter in parameters.items():
         assert torch.equal(views[name], torch.stack([parameter, parameter]))
     views["conv"].zero_()
-    assert not stacked[:, layout.spans["conv"]].any(), "a view, not a copy"
+    assert not stacked[:, :120].any(), "a view, not a copy"
     assert stacked[:, 120:].all()
