@@ -121,7 +121,7 @@ def _measure(cases: list[Case], names: str, out: Path, rounds: int, iterations: 
             fresh = []
             turns = iterations or MODELS[case.model].iterations
             for row in rows_of(case, contenders, rounds=rounds, iterations=turns):
-                fresh.append(row | {"iterations": turns})
+                fresh.append(_rounded(row | {"iterations": turns}))
                 progress.advance(task)
             rows = [row for row in rows if Case.of(row) != case] + fresh
             write_text(out / "rows.csv", _as_csv(rows))
@@ -176,8 +176,13 @@ def _as_csv(rows: list[Row]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()} for row in rows)
+    writer.writerows(rows)
     return text.getvalue()
+
+
+def _rounded(row: Row) -> Row:
+    """As it is kept: what is printed at once says the same as what is read again."""
+    return {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
 
 
 def read_rows(folder: Path) -> list[Row]:
