@@ -18,6 +18,7 @@ from gossamer.tasks.vgg import vgg
 N, B = 3, 4
 SMALL: dict[str, Callable[[], nn.Module]] = {
     "digits": TASKS["digits"].model,
+    "resnet8": partial(ResNet, blocks=1),
     "resnet20": partial(ResNet, blocks=1),
     "resnet20-gn": partial(ResNet, blocks=1, norm=group_norm),
     "densenet100": partial(DenseNet, depth=10, growth=4),

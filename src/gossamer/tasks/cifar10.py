@@ -52,6 +52,12 @@ def prepare(images: Tensor, draws: Tensor | None) -> Tensor:
     return cut_normalised(images, top, left, draws[..., 2] < 0.5, size=32, mean=MEAN, std=STD)
 
 
+def prepare_small(images: Tensor, draws: Tensor | None) -> Tensor:
+    """The same with a pixel for every four, 16 x 16: a quarter of the work."""
+    prepared = prepare(images, draws)
+    return F.avg_pool2d(prepared.flatten(0, -4), 2).view(*prepared.shape[:-2], 16, 16)
+
+
 def photographs(
     name: str,
     summary: str,
@@ -60,6 +66,10 @@ def photographs(
     lr: float,
     good: float,
     weight_decay: float = 5e-4,
+    prepare: Callable[[Tensor, Tensor | None], Tensor] = prepare,
+    batch_size: int = 32,
+    epochs: int = 60,
+    warmup_epochs: float = 5,
 ) -> Task:
     """The task of a model that tells the classes apart."""
     return Task(
@@ -75,9 +85,9 @@ def photographs(
         optimizer=partial(sgd, weight_decay=weight_decay),
         lr=lr,
         lr_batch=128,
-        batch_size=32,
-        epochs=60,
-        warmup_epochs=5,
+        batch_size=batch_size,
+        epochs=epochs,
+        warmup_epochs=warmup_epochs,
         good=good,
         half=True,
     )

@@ -1,4 +1,4 @@
-"""ResNet20 on CIFAR-10 (He et al., "Deep residual learning for image recognition", 2015, section 4.2)."""
+"""ResNets on CIFAR-10 (He et al., "Deep residual learning for image recognition", 2015, section 4.2)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .cifar10 import photographs
+from .cifar10 import photographs, prepare_small
 
 Norm = Callable[[int], nn.Module]
 
@@ -72,6 +72,17 @@ def start_convolutions(net: nn.Module) -> None:
 
 RESNET20 = photographs(
     "resnet20", "ResNet20 on CIFAR-10, 0.27 M parameters", partial(ResNet, norm=batch_norm), lr=0.25, good=0.90
+)
+RESNET8 = photographs(
+    "resnet8",
+    "ResNet8 on CIFAR-10 at 16 x 16 pixels, 0.08 M parameters: for a CPU",
+    partial(ResNet, blocks=1, norm=batch_norm),
+    lr=0.25,
+    good=0.70,
+    prepare=prepare_small,
+    batch_size=8,
+    epochs=16,
+    warmup_epochs=1.5,
 )
 RESNET20_GN = photographs(
     "resnet20-gn",
