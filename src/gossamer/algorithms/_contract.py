@@ -45,6 +45,11 @@ class Mix(Protocol):
         ...
 
     @property
+    def noise_kept(self) -> float:
+        """The share of their variance that a mixing leaves to numbers that have nothing to do with each other."""
+        ...
+
+    @property
     def push(self) -> "Mix":
         """The same with the weights of push-sum, whose columns sum to one: what all hold together is kept, whatever
         the graph. The same weights where these keep it already."""

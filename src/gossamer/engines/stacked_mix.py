@@ -75,6 +75,10 @@ class BoundStackedMix:
         return self._parent.apply(self._mixing, unpack(payload))
 
     @property
+    def noise_kept(self) -> float:
+        return self._mixing.noise_kept
+
+    @property
     def push(self) -> "BoundStackedMix":
         return BoundStackedMix(self._parent, self._schedule, self._step, is_push=True)
 

@@ -63,6 +63,10 @@ class BoundProcessMix:
         return total
 
     @property
+    def noise_kept(self) -> float:
+        return self._mixing.noise_kept
+
+    @property
     def push(self) -> "BoundProcessMix":
         return BoundProcessMix(self._parent, self._schedule, self._step, is_push=True)
 

@@ -142,6 +142,16 @@ class Mixing:
         return bool((np.abs(sums - 1.0) <= ROW_SUM_TOLERANCE).all())
 
     @cached_property
+    def noise_kept(self) -> float:
+        """Σ_ij W_ij² / N: the share of their variance that numbers keep which have nothing to do with each other.
+
+        >>> from gossamer.topologies import ring
+        >>> round(ring(5).noise_kept, 3)
+        0.333
+        """
+        return float(self.weights.data @ self.weights.data) / self.n
+
+    @cached_property
     def push(self) -> Mixing:
         """The weights of push-sum on the same graph: W_ij / Σ_k W_kj, of which every column sums to one.
 
