@@ -1,5 +1,6 @@
 """Ada that listens: averages at every step while these part the replicas, seldom when they do not."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from math import inf, nan
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.algorithms import DPSGD, Algorithm, AllReduce, ListeningAda
+from gossamer.algorithms._parts import parts_of
 from gossamer.algorithms.listening_ada import _average_models, _relative
 from gossamer.engines import StackedEngine
 from gossamer.topologies import all_reduce_models, build
@@ -52,8 +54,15 @@ def averages(engine: StackedEngine, steps: range, size: float) -> list[int]:
     return found
 
 
+def windows(engine: StackedEngine) -> list[int]:
+    """Of each part."""
+    return engine.replicas[0].state["windows"].tolist()  # type: ignore[no-any-return]
+
+
 def window(engine: StackedEngine) -> int:
-    return int(engine.replicas[0].state["window"])
+    """Where there is one part."""
+    (only,) = windows(engine)
+    return only
 
 
 def test_where_steps_are_large_it_is_all_reduce_and_pays_for_one_number_more() -> None:
@@ -85,18 +94,25 @@ def test_while_the_rate_rises_it_averages_at_every_step() -> None:
     assert averages(engine, range(20, 24), SMALL) == [20, 22]
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_window_grows_as_far_as_the_variance_allows(momentum: float) -> None:
-    """Momentum that replicas have in common does not part them: only what was added since the last average does, noise
-    of k steps before (1 + μ + … + μᵏ) times. About ξ in the end."""
-    size = 0.03
-    engine = engine_of(ListeningAda(apart=0.03), momentum=momentum)
+def spreads(momentum: float, steps: int) -> list[float]:
+    """Where a step of noise leaves a variance of one: what 0, 1, 2, … steps leave, momentum being had in common. Noise
+    of k steps before counts (1 + μ + … + μᵏ) times."""
+    shares = [sum(momentum**power for power in range(age)) for age in range(1, steps)]
+    return [sum(share**2 for share in shares[:age]) for age in range(steps)]
+
+
+@pytest.mark.parametrize(("momentum", "graph"), [(0.0, "nodes"), (0.9, "nodes"), (0.9, "nodes:local_size=2")])
+def test_the_window_grows_as_far_as_the_variance_allows(momentum: float, graph: str) -> None:
+    """To about ξ where gradients are taken, on the average over the window; an average of two halves noise."""
+    size, allowed = 0.03, 0.01
+    engine = engine_of(ListeningAda(apart=allowed), graph, momentum=momentum)
     averages(engine, range(200), size)
-    shares = [sum(momentum**power for power in range(age)) for age in range(1, window(engine) + 2)]
-    variances = [size**2 * (1 - 1 / N) * sum(share**2 for share in shares[:steps]) for steps in range(len(shares) + 1)]
-    assert variances[window(engine)] < 1.3 * 0.03
-    assert variances[window(engine) + 1] > 0.7 * 0.03
-    assert window(engine) > 2
+    noise = size**2 * (1 - 1 / N) * (0.5 if "2" in graph else 1.0)
+    found = window(engine)
+    variances = [noise * sum(spreads(momentum, steps)) / steps for steps in (found, found + 1)]
+    assert variances[0] < 1.3 * allowed
+    assert variances[1] > 0.7 * allowed
+    assert found > 2
 
 
 def test_where_steps_grow_it_comes_back() -> None:
@@ -191,27 +207,33 @@ def test_graphs_that_connect_nobody_are_for_methods_that_average_over_all() -> N
         engine_of(DPSGD(), "nodes:local_size=2")
 
 
-def heard(variance: float, weights: float) -> float:
-    return _relative(torch.tensor([variance], dtype=torch.float64), torch.tensor([weights], dtype=torch.float64))
+def following(noise: float) -> int:
+    """The window after one in which a step left this variance."""
+    engine = engine_of(ListeningAda(most=8))
+    (found,) = engine.algorithm._next(parts_of(engine.replicas[0], 1), [noise], 1.0)  # type: ignore[attr-defined]
+    return int(found)
 
 
 def test_replicas_that_have_gone_astray_average_at_every_step() -> None:
     for variance, weights in ((nan, 1.0), (inf, 1.0), (1.0, 0.0), (inf, inf), (1.0, nan)):
-        assert ListeningAda()._next(8, heard(variance, weights), None) == 1
+        heard = _relative(*(torch.tensor([value], dtype=torch.float64) for value in (variance, weights)))
+        assert following(heard.sum().item()) == 1
 
 
 def test_who_differs_from_nobody_has_nobody_to_wait_for() -> None:
-    assert ListeningAda()._next(4, heard(1e-30, 1.0), None) == 8
-    assert ListeningAda()._next(4, heard(0.0, 1.0), None) == 1
+    assert following(1e-30) == 8
+    assert following(0.0) == 1
 
 
 def test_a_variance_far_below_the_rounding_of_norms_is_heard() -> None:
     """As where what travels is rounded: differences are squared and sent, not norms that hardly differ."""
     engine = engine_of(ListeningAda())
     (replica,) = engine.replicas
+    (part,) = parts_of(replica, 1)
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(N // 2).view(N, 1)
     replica.params.copy_(1.0 + 1e-10 * signs)
-    assert _average_models(replica, engine.mixer.at(engine.schedule, 0)) == pytest.approx(1e-20, rel=1e-3)
+    _average_models([part], engine.mixer.at(engine.schedule, 0))
+    assert float(part.state["heard"]) == pytest.approx(1e-20, rel=1e-3)
 
 
 class Matrices(nn.Module):
@@ -237,7 +259,7 @@ def test_each_matrix_counts_beside_its_own_norm_and_vectors_do_not(num_small: in
             Matrices(num_small),
             lambda parameters: torch.optim.SGD(parameters, lr=1.0),
             num_replicas=N,
-            algorithm=ListeningAda(apart=apart * expected * 2 * size**2 * (1 - 1 / N), most=2),
+            algorithm=ListeningAda(apart=apart * expected * size**2 / 2 * (1 - 1 / N), most=2),
             schedule=build("nodes", N),
             loss=lambda moved, direction: (moved * direction[0]).sum(),
         )
@@ -247,7 +269,82 @@ def test_each_matrix_counts_beside_its_own_norm_and_vectors_do_not(num_small: in
         assert window(engine) == 1 + waits
 
 
-@pytest.mark.parametrize(("settings", "message"), [({"apart": 0.0}, r"apart=0\.0"), ({"most": 1}, "most=1")])
+class Rows(nn.Module):
+    """Matrices of one column each, of so many rows; each replica's loss is what pulls them."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__()
+        self.rows = nn.ParameterList(torch.ones(size, 1, dtype=torch.float64) for size in sizes)
+
+    def forward(self, _: Tensor) -> Tensor:
+        return torch.cat([*self.rows]).flatten()
+
+
+def engine_of_rows(*sizes: int, apart: float) -> StackedEngine:
+    return StackedEngine(
+        Rows(*sizes),
+        lambda parameters: torch.optim.SGD(parameters, lr=1.0),
+        num_replicas=N,
+        algorithm=ListeningAda(apart=apart, most=8),
+        schedule=build("nodes", N),
+        loss=lambda moved, direction: (moved * direction[0]).sum(),
+    )
+
+
+def steps_of_rows(engine: StackedEngine, num: int, pull: Callable[[int], Tensor]) -> list[float]:
+    """The share of the model that each step has averaged."""
+    found = []
+    for step in range(num):
+        before = engine.bytes_averaged[0]
+        engine.step(torch.zeros(N, 1, 1, dtype=torch.float64), pull(step))
+        found.append((engine.bytes_averaged[0] - before) / all_reduce_models(N) / engine.flats()[0][0].nbytes)
+    return found
+
+
+def test_parts_are_averaged_in_turn() -> None:
+    """Four equal parts with windows of about three steps: a part or two at every step, not all at every third."""
+    size, noise = 0.03, 0.03**2 * (1 - 1 / N)
+    engine = engine_of_rows(*[64] * 4, apart=1.2 * noise)  # of steps alone 0, 1, 2, … are left: 1 in three
+    shares = steps_of_rows(engine, 60, lambda step: pulls(step, size))
+    assert {2, 3, 4} >= {*windows(engine)}
+    assert 3.0 < sum(shares[-12:]) < 5.0
+    assert max(shares[-12:]) < 0.6
+
+
+def test_what_hardly_moves_is_averaged_seldom() -> None:
+    """As a language model's embedding: nine tenths of the model at its longest window, the rest at every step."""
+    sizes = (900, 100)
+    loud = torch.cat([torch.full((sizes[0],), 1e-4), torch.full((sizes[1],), 0.3)]).double()
+
+    def pull(step: int) -> Tensor:
+        noise = torch.randn(N, 1, sum(sizes), dtype=torch.float64, generator=torch.Generator().manual_seed(step))
+        return loud * (noise - noise.mean(0))
+
+    engine = engine_of_rows(*sizes, apart=0.002)
+    shares = steps_of_rows(engine, 40, pull)
+    assert windows(engine) == [8, 1]
+    assert sum(shares[-8:]) == pytest.approx(0.9 + 8 * 0.1, rel=0.05)
+    replicas = engine.flats()[0]
+    assert (replicas[:, 900:] - replicas[:1, 900:]).abs().max() < 1e-12
+
+
+def test_a_training_goes_on_where_it_was_left_in_the_middle_of_windows() -> None:
+    whole, first, second = (engine_of_rows(64, 64, 32, apart=1e-3) for _ in range(3))
+    pull = lambda step: pulls(step, 0.03)[..., :160]  # noqa: E731
+    for engine, steps in ((whole, range(30)), (first, range(17))):
+        for step in steps:
+            engine.step(torch.zeros(N, 1, 1, dtype=torch.float64), pull(step))
+    assert max(windows(first)) > 1
+    second.load_state_dict(deepcopy(first.state_dict()))
+    for step in range(17, 30):
+        second.step(torch.zeros(N, 1, 1, dtype=torch.float64), pull(step))
+    assert torch.equal(*second.flats(), *whole.flats())
+    assert second.bytes_before_steps == pytest.approx(whole.bytes_before_steps)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"), [({"apart": 0.0}, r"apart=0\.0"), ({"most": 1}, "most=1"), ({"parts": 0}, "parts=0")]
+)
 def test_settings_that_cannot_be_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ListeningAda(**settings)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.bench import Experiment, run
+from gossamer.bench import Experiment, Run, run
 from gossamer.bench.report._subject import _clock
 from gossamer.bench.train import make_engine, train
 from gossamer.bench.virtual_time import make_clock
@@ -45,27 +45,43 @@ def test_without_overlap_the_exchange_comes_on_top(path: str) -> None:
     assert rows[0]["virtual_s"] == pytest.approx(only.steps_per_epoch * (0.063 + 1.75 * model_s), rel=1e-4)
 
 
+def seconds_of(run: Run, sent: list[list[float]]) -> float:
+    """Of steps that have sent so many models each: with neighbours, in averages over all; before, and after."""
+    engine = make_engine(run)
+    model = sum(flat.nbytes for flat in engine.flats())  # of all workers
+    steps = [[share * model for share in step] for step in sent]
+    clock = make_clock(run, engine, steps)
+    clock.go_to(1)
+    return clock.now_s
+
+
 def test_means_of_gradients_hide_behind_backward_and_those_of_models_do_not(path: str) -> None:
-    """A method that takes both: as all-reduce while it averages gradients, one step of models more than that."""
-    all_reduce, listening = experiment(path, algorithm="listening-ada", graphs=("complete",)).runs()
-    seconds, per_step = {}, all_reduce.steps_per_epoch
-    for each in (all_reduce, listening):
-        engine = make_engine(each)
-        clock = make_clock(each, engine)
-        average = 1.75 * sum(flat[0].nbytes for flat in engine.flats())
-        engine.bytes_of_gradients[:] = average * per_step
-        engine.mixer.bytes_averaged[:] = engine.mixer.bytes_sent[:] = average * per_step
-        clock.go_to(1)
-        seconds[each.algorithm] = clock.now_s
-        if each is listening:
-            engine.mixer.bytes_averaged += average
-            engine.mixer.bytes_sent += average
-            clock.go_to(2)
-            alone_s = (per_step - 1) * 0.063
-            assert clock.now_s - seconds[each.algorithm] == pytest.approx(
-                alone_s + 0.063 + 1.75 * 252e6 / 3.125e9, rel=1e-4
-            )
-    assert seconds["listening-ada"] == pytest.approx(seconds["all-reduce"], rel=1e-9)
+    all_reduce, listening = experiment(path, algorithm="listening-ada", graphs=("nodes",)).runs()
+    steps, averaged = all_reduce.steps_per_epoch, 1.75
+    clock = make_clock(all_reduce, make_engine(all_reduce))
+    clock.go_to(1)
+    dense_s = seconds_of(listening, [[0.0, averaged, 0.0, 0.0]] * steps)
+    assert dense_s == pytest.approx(clock.now_s, rel=1e-9), "as all-reduce, while it averages all gradients"
+    model_s, within_s = 252e6 / 3.125e9, 1.5 * 252e6 / 37.5e9
+    alone_s = seconds_of(listening, [[0.0] * 4] * steps)
+    assert alone_s == pytest.approx(steps * 0.063)
+    of_models_s = seconds_of(listening, [[0.0, 0.0, 0.0, averaged]] * steps)
+    assert of_models_s - alone_s == pytest.approx(steps * averaged * model_s, rel=1e-4)
+    inside_s = seconds_of(listening, [[1.5, 0.0, 0.0, 0.0]] * steps)
+    last_bucket_s = within_s / 10
+    assert inside_s - alone_s == pytest.approx(steps * last_bucket_s, rel=1e-4), "nodes are fast: the last bucket shows"
+
+
+def test_a_half_at_every_step_takes_less_than_all_at_every_other(path: str) -> None:
+    """More of it hides behind backward."""
+    (listening,) = experiment(path, algorithm="listening-ada", graphs=("nodes",), centralized=False).runs()
+    pairs = listening.steps_per_epoch // 2
+    whole, half = [0.0, 1.75, 0.0, 0.0], [0.0, 0.875, 0.0, 0.0]
+    in_turn_s, at_once_s = seconds_of(listening, [half] * 2 * pairs), seconds_of(listening, [[0.0] * 4, whole] * pairs)
+    backward_s, model_s = 0.04, 1.75 * 252e6 / 3.125e9
+    hidden_s = 0.9 * backward_s  # all but that of the first bucket, which has nothing to send before
+    assert at_once_s - in_turn_s == pytest.approx(pairs * hidden_s, rel=1e-3)
+    assert at_once_s == pytest.approx(pairs * (2 * 0.063 + model_s - hidden_s), rel=1e-3)
 
 
 def test_the_report_tells_seconds_on_the_described_cluster(path: str, tmp_path: Path) -> None:

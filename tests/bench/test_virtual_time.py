@@ -87,7 +87,7 @@ def test_averages_at_will_are_paid_for_as_all_reduces() -> None:
     """As many as there were; who pauses is alone then, and nobody waits for him."""
     settings = {"latency_s": 0.01, "compute_s": 0.01, "workers": 8, "epochs": 2, "seeds": 1, "warmup_epochs": 0}
     last, steps = {}, 0
-    for algorithm in ("listening-ada:apart=1e-9", "listening-ada:apart=0.1:most=2"):
+    for algorithm in ("listening-ada:apart=1e-12", "listening-ada:apart=0.1:most=2:parts=1"):
         for each in Experiment(algorithm=algorithm, **settings).runs():
             last[each.algorithm], steps = outcome(each).epochs[-1], each.num_steps
     all_reduce, dense, pausing = last.values()
@@ -97,6 +97,29 @@ def test_averages_at_will_are_paid_for_as_all_reduces() -> None:
         assert averages == pytest.approx(share * steps, rel=0.1)
         # bytes are also those of what is heard: three numbers, beside 1,946 parameters
         assert row["virtual_s"] == pytest.approx(steps * 0.01 + averages * exchange_s, rel=3e-3)
+
+
+def test_what_is_sent_is_known_step_by_step() -> None:
+    """Of listening-ada, which decides it at every step, together what the engine has counted."""
+    (only,) = Experiment(
+        algorithm="listening-ada:apart=0.03",
+        graphs=("nodes:local_size=2",),
+        workers=4,
+        centralized=False,
+        seeds=1,
+        epochs=4,
+    ).runs()
+    engine = make_engine(only)
+    sent = torch.tensor(train(only, engine, on_epoch=lambda run, row: None).sent)
+    assert sent.shape == (only.num_steps, 4)
+    assert sent.sum().item() == pytest.approx(engine.bytes_sent.sum())
+    assert sent[:, [1, 3]].sum().item() == pytest.approx(engine.bytes_averaged.sum())
+    assert sent[:, :2].sum().item() == pytest.approx(engine.bytes_before_steps.sum())
+    shares = sent[:, 1] / sent[:, 1].max()
+    assert shares[0] == 1, "all of the model"
+    assert 0 < shares[-10:].mean() < 0.7, "parts of it"
+    assert (sent[shares > 0.99, 0] == 0).all(), "what everybody averages is not averaged in nodes before"
+    assert (sent[shares < 0.99, 0] > 0).all()
 
 
 def test_measuring_more_often_changes_nothing() -> None:
@@ -113,7 +136,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert [row | {"seconds": 0} for row in one.epochs] == [row | {"seconds": 0} for row in other.epochs]
 
 
-@pytest.mark.parametrize("algorithm", ["ad-psgd", "parameter-server", "d-psgd"])
+@pytest.mark.parametrize("algorithm", ["ad-psgd", "parameter-server", "d-psgd", "listening-ada:apart=0.03"])
 def test_a_run_that_was_stopped_goes_on(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gossamer.bench.checkpoint.Checkpoints.is_due", lambda self: True)
     (only,) = replace(SMALL, epochs=4, jitter="gamma:spread=0.3", slow="1=5").runs()

@@ -14,10 +14,13 @@ Nor need models travel. SGD's step is linear: there is one gradient that would t
 began to where they end. These can be averaged in place of the last gradients, and hide behind the same backward pass.
 """
 
+from collections.abc import Mapping, MutableMapping
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
-from ._contract import Replica, SGDRule
+from ._contract import SGDRule
 from ._rates import per_rate
 
 _ANCHOR, _VELOCITY = "anchor", "velocity"
@@ -29,7 +32,24 @@ _BY_VELOCITY, _BY_GRADIENT = "moved by velocity", "moved by gradient"
 _BUFFER = "momentum_buffer"
 
 
-def begin(replica: Replica) -> dict[str, Tensor]:
+class Stepping(Protocol):
+    """A replica, or a part of one: what `_contract.Replica` says of these."""
+
+    params: Tensor
+
+    @property
+    def state(self) -> MutableMapping[str, Tensor]: ...
+    @property
+    def grads(self) -> Tensor: ...
+    @property
+    def lr(self) -> float | Tensor: ...
+    @property
+    def moments(self) -> Mapping[str, Tensor]: ...
+    @property
+    def sgd(self) -> SGDRule | None: ...
+
+
+def begin(replica: Stepping) -> dict[str, Tensor]:
     """What is to be kept from here on, in `replica.state`; nothing where the optimizer is not SGD."""
     if replica.sgd is None:
         return {}
@@ -48,7 +68,7 @@ def begin(replica: Replica) -> dict[str, Tensor]:
     }
 
 
-def count(replica: Replica) -> None:
+def count(replica: Stepping) -> None:
     """The optimizer has taken a step."""
     state, lr = replica.state, replica.lr
     if _VELOCITY not in state or replica.sgd is None:
@@ -63,7 +83,7 @@ def count(replica: Replica) -> None:
     state[_BY_GRADIENT] = state[_BY_GRADIENT] + lr * fresh
 
 
-def follow(replica: Replica) -> None:
+def follow(replica: Stepping) -> None:
     """The parameters have been averaged: their momentum becomes the optimizer's."""
     state, buffer = replica.state, replica.moments.get(_BUFFER)
     if _VELOCITY not in state or buffer is None:
@@ -76,13 +96,13 @@ def follow(replica: Replica) -> None:
     buffer.copy_(kept * state[_VELOCITY] + fresh * gradient)
 
 
-def can_become_a_gradient(replica: Replica) -> bool:
+def can_become_a_gradient(replica: Stepping) -> bool:
     """Whether the next step, from where the steps began, can go wherever it is to go: not at a rate of zero."""
     lr = replica.lr
     return _ANCHOR in replica.state and bool((lr > 0).all() if isinstance(lr, Tensor) else lr > 0)
 
 
-def become_a_gradient(replica: Replica) -> None:
+def become_a_gradient(replica: Stepping) -> None:
     """Go back to where the steps began, with the gradient that leads from there to where the next step would end."""
     state, rule, buffer = replica.state, replica.sgd, replica.moments.get(_BUFFER)
     assert rule is not None
@@ -96,7 +116,7 @@ def become_a_gradient(replica: Replica) -> None:
         buffer.copy_(state[_VELOCITY])
 
 
-def change(replica: Replica) -> Tensor:
+def change(replica: Stepping) -> Tensor:
     """How far the gradient alone would move the parameters in the next step of SGD."""
     assert replica.sgd is not None
     return replica.grads * (_shares(replica.sgd)[0] * replica.lr)

@@ -1,6 +1,8 @@
 """Ada that listens: everybody averages with everybody while steps tear the replicas apart, ever more seldom later."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 
 import torch
@@ -9,13 +11,19 @@ from torch.linalg import vector_norm
 
 from . import _steps_alone as steps_alone
 from ._contract import Algorithm, Mix, Replica, SGDRule
+from ._parts import Part, parts_of, take_apart, together
+from ._windows import allotted, in_turn, mean_before
 
-_WINDOW, _LEFT = "window", "left"
-"""Steps from one average over all to the next, and those still to come."""
+_WINDOWS, _LEFT = "windows", "left"
+"""Of each part: steps from one average over all to the next, and those still to come, `[parts]`."""
+_DONE = "done"
+"""Steps since the last."""
+_NOISE = "noise"
+"""The variance that a step left in each part when last heard, added up over its matrices; infinite before that."""
 _RATE = "rate"
 """The learning rate of the last step: while it rises, a training has not settled, however little its steps do."""
-_APART = "apart"
-"""What was heard before the last step of a window, whose gradients were averaged: its variance."""
+_HEARD = "heard"
+"""Of a part whose gradients were averaged before the step: the variance of all that it has done since the last time."""
 _WAITED = "waited"
 """Averages of gradients since models were tried, where gradients do not tell how far steps will part replicas."""
 _HARDLY = 1e-30
@@ -24,57 +32,69 @@ _HARDLY = 1e-30
 
 @dataclass(frozen=True, kw_only=True)
 class ListeningAda(Algorithm):
-    r"""All-reduce at first; then an average of all after every h-th step, h by the variance that h steps leave.
+    r"""All-reduce at first; then each part of the model after every h-th step, h by the variance that steps leave.
 
-    .. math:: \Xi_h = \frac1M \sum_m \frac{\tfrac1n \sum_i \lVert x_i^m - \bar x^m \rVert^2}
+    .. math:: a_p = \sum_{m \in p} \frac{\tfrac1n \sum_i \lVert \Delta_i^m - \bar\Delta^m \rVert^2}
                       {\lVert \bar x^m \rVert^2}, \qquad
-              x_i \leftarrow \bar x, \qquad
-              h \leftarrow \max \{ h' \le 2h : \; \Xi_h \, q_{h'} / q_h \le \xi \}
+              h = \arg\min \sum_p s_p / h_p \quad\text{where}\quad
+              \tfrac1M \sum_p a_p \, D(h_p) \le \xi, \quad h_p \le 2 h_p^-
 
     Like Ada it begins with everybody averaging with everybody and thins out as training settles: between two averages
     over all gradients are averaged with the neighbours of the graph, as inside a node; with none the replicas step
-    alone. Unlike Ada it goes by what it hears, not by the clock: steps that are large beside the weights, as at high
-    learning rates, tear replicas apart, and it averages after each of them; small ones do not, and it waits. While the
-    learning rate rises it does not wait: small steps are then no sign of rest.
+    alone. Unlike Ada it goes by what it hears, not by the clock: steps Δ that are large beside the matrices m, as at
+    high learning rates, tear replicas apart. While the learning rate rises it does not wait: small steps are then no
+    sign of rest.
 
-    With SGD an average over all is one of gradients, and hides behind backward, whatever h: with the last of h steps a
-    replica gives the gradient that would have taken it there in one (`_steps_alone.py`). The momentum of the mean is
-    read off how far it has moved. So replicas begin every window alike in all that they step by, and noise parts them
-    only as :math:`q_h = \sum_{k \le h} (1 + \mu + \dots + \mu^{k-1})^2`. Where :math:`h = 1` it is an all-reduce.
+    A model is averaged in some parts of sizes s_p, in turn. Each has a window h_p of its own: D(h) is how far apart
+    replicas are where they take their gradients, on the average over h steps, and what is allowed of that goes where
+    it saves most. So what hardly moves, as the embedding of a language model, is averaged seldom, and an average of a
+    half each time hides behind backward where one of all every other time does not.
+
+    With SGD an average over all is one of gradients, whatever h: with the last of h steps a replica gives the gradient
+    that would have taken it there in one (`_steps_alone.py`). The momentum of the mean is read off how far it has
+    moved. So replicas begin every window alike in all that they step by, and noise parts them only as
+    :math:`q_h = \sum_{k \le h} (1 + \mu + \dots + \mu^{k-1})^2`, of which averages with neighbours leave the share
+    :math:`\kappa = \tfrac1n \sum_{ij} W_{ij}^2`; :math:`D(h) = \tfrac{\kappa}{h} \sum_{k < h} q_k`. Where all h = 1 it
+    is an all-reduce.
 
     With another optimizer it averages gradients where :math:`h = 1`, models after the h-th step elsewhere, and takes
     :math:`q_h = h^2`, since moments stay apart. Gradients then do not tell how far their steps part replicas: after
     so many as a window may have steps it tries h = 2, and if that is too far apart it averages the moments and goes
     back.
 
-    All replicas hear the same, and for nearly nothing: Ξ is M numbers more in an all-reduce that is due anyway.
+    All replicas hear the same, and for nearly nothing: a number a matrix more in an all-reduce that is due anyway.
 
     Reference: ours. Averages by need go back to Kamp et al., "Efficient decentralized deep learning by dynamic model
     averaging", ECML PKDD 2018, arXiv 1807.03210 (a bound on the distance itself, watched at every step); pauses that
     change to Wang & Joshi, "Adaptive communication strategies to achieve the best error-runtime trade-off in
     local-update SGD", MLSys 2019, arXiv 1810.08313 (by the loss, and ever shorter); all-reduce first and pauses, or
     averages inside nodes, later to Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020, arXiv
-    1808.07217 (by the clock).
+    1808.07217 (by the clock); layers at intervals of their own to Lee et al., "Layer-wise adaptive model aggregation
+    for scalable federated learning", AAAI 2023, arXiv 2110.10302.
 
     >>> ListeningAda(most=16)
-    ListeningAda(apart=0.002, most=16)
+    ListeningAda(apart=0.002, most=16, parts=16)
     """
 
     apart: float = 0.002
-    """ξ, how far apart replicas may be when they average: of each matrix the mean squared distance over the mean's
-    squared norm, on the average over matrices."""
+    """ξ, how far apart replicas may be where they take their gradients: of each matrix the mean squared distance over
+    the mean's squared norm, on the average over steps and matrices."""
     most: int = 32
     """Steps from one average over all to the next at the most: so often somebody listens."""
+    parts: int = 16
+    """Of the model at the most. Where messages take longer to set out than to travel, 1 is best."""
 
     def __post_init__(self) -> None:
         if not self.apart > 0:
             raise ValueError(f"apart={self.apart}: replicas must be allowed to differ, give more than 0")
         if self.most < 2:
             raise ValueError(f"most={self.most}: give the steps from one average to the next, 2 or more")
+        if self.parts < 1:
+            raise ValueError(f"parts={self.parts}: give a number of parts, 1 for the whole model at once")
 
     @property
     def is_elementwise(self) -> bool:
-        return False  # norms are those of whole matrices, and the average is over all of them
+        return False  # norms are those of whole matrices, and what is allowed is for all of them together
 
     @property
     def takes_gradients(self) -> bool:
@@ -89,75 +109,136 @@ class ListeningAda(Algorithm):
         return "nodes"
 
     def before_step(self, replica: Replica, mix: Mix) -> None:
-        state = replica.state
+        state, parts = replica.state, parts_of(replica, self.parts)
         if not state:
-            state |= {_RATE: _number(0.0), _WAITED: _number(0.0)} | _window(replica, 1)
-        if state[_LEFT] > 1:
-            replica.grads.copy_(mix(replica.grads))
-            return
-        if state[_WINDOW] > 1:
-            if not steps_alone.can_become_a_gradient(replica):
-                return
-            steps_alone.become_a_gradient(replica)
-        grads = replica.grads
-        if replica.sgd is None:
-            grads.copy_(mix.mean(grads))
-            return
-        weights = _squared(replica.params, replica)
-        apart = steps_alone.change(replica)
-        grads.copy_(mix.mean(grads))
-        apart -= steps_alone.change(replica)
-        state[_APART] = _number(_relative(mix.mean(_squared(apart, replica)), weights))
+            state |= _begun(len(parts))
+        windows = state[_WINDOWS].tolist()
+        is_due = [left == 1 for left in state[_LEFT].tolist()]
+        if waiting := [part.grads for part in parts if not is_due[part.number]]:
+            take_apart(mix(together(waiting)), waiting)
+        due = [
+            p for p in parts if is_due[p.number] and (windows[p.number] == 1 or steps_alone.can_become_a_gradient(p))
+        ]
+        for part in due:
+            if windows[part.number] > 1:
+                steps_alone.become_a_gradient(part)
+        if due:
+            _average_gradients(due, mix)
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
-        state = replica.state
-        steps_alone.count(replica)
-        state[_LEFT] = state[_LEFT] - 1
-        if state[_LEFT]:
-            return
-        is_rising, state[_RATE] = self._rises(replica), _rate(replica)
-        window = int(state[_WINDOW])
-        if _APART in state:
-            variance = float(state.pop(_APART))
-        elif window > 1:
-            variance = _average_models(replica, mix)
-        else:
-            variance = self._guessed(state)
-        steps_alone.follow(replica)
-        following = 1 if is_rising else self._next(window, variance, replica.sgd)
-        if replica.sgd is None and following == 1 < window:
-            for moment in replica.moments.values():
-                moment.copy_(mix.mean(moment))
-        replica.state = {_RATE: state[_RATE], _WAITED: state[_WAITED]} | _window(replica, following)
+        state, parts, rate = replica.state, parts_of(replica, self.parts), _rate(replica)
+        is_rising, state[_RATE] = bool(rate > state[_RATE]), rate
+        state[_LEFT], state[_DONE] = state[_LEFT] - 1, state[_DONE] + 1
+        for part in parts:
+            steps_alone.count(part)
+        due = [part for part, left in zip(parts, state[_LEFT].tolist(), strict=True) if not left]
+        if due:
+            self._listen(due, state, mix)
+            self._wait(due, parts, state, mix, is_rising=is_rising)
 
-    def _rises(self, replica: Replica) -> bool:
-        return bool(_rate(replica) > replica.state[_RATE])
+    def _listen(self, due: list[Part], state: dict[str, Tensor], mix: Mix) -> None:
+        """How much noise a step leaves in the parts that have come together, now or before the step."""
+        windows, noise = state[_WINDOWS].tolist(), state[_NOISE].tolist()
+        unheard = [part for part in due if _HEARD not in part.state]
+        if models := [part for part in unheard if windows[part.number] > 1]:
+            _average_models(models, mix)
+        elif unheard:  # nobody knows how far apart a step would have left them: little, now and then, so that they try
+            state[_WAITED] = (state[_WAITED] + 1) % self.most
+        guess = inf if state[_WAITED] else _HARDLY
+        for part in due:
+            steps = int(state[_DONE][part.number])
+            growth = 1 + mix.noise_kept * (steps_alone.spread(part.sgd, steps) - 1)
+            noise[part.number] = float(part.state.pop(_HEARD, _number(guess))) / growth
+            steps_alone.follow(part)
+        state[_NOISE] = torch.tensor(noise, dtype=torch.float64)
 
-    def _guessed(self, state: dict[str, Tensor]) -> float:
-        """Where nobody knows how far apart a step would have left replicas: little, now and then, so that they try."""
-        state[_WAITED] = (state[_WAITED] + 1) % self.most
-        return inf if state[_WAITED] else _HARDLY
+    def _wait(self, due: list[Part], parts: list[Part], state: dict[str, Tensor], mix: Mix, *, is_rising: bool) -> None:
+        """The windows that begin now."""
+        windows, left = state[_WINDOWS].tolist(), state[_LEFT].tolist()
+        following = self._next(parts, state[_NOISE].tolist(), mix.noise_kept)
+        before = [windows[part.number] for part in due]
+        for part, window in zip(due, before, strict=True):
+            windows[part.number] = 1 if is_rising else min(following[part.number], 2 * window, self.most)
+            left[part.number] = windows[part.number]
+        sizes = [part.size for part in parts]
+        for part, window in zip(due, before, strict=True):
+            number = part.number
+            part.state.clear()
+            if windows[number] > 1:
+                left[number] = in_turn(windows, left, sizes, number)
+                part.state.update(steps_alone.begin(part))
+            elif window > 1 and part.sgd is None:
+                for moment in part.moments.values():
+                    moment.copy_(mix.mean(moment))
+            state[_DONE][number] = 0
+        state[_WINDOWS], state[_LEFT] = torch.tensor(windows), torch.tensor(left)
 
-    def _next(self, window: int, variance: float, rule: SGDRule | None) -> int:
-        """h after a window that left a variance Ξ."""
-        if not variance:  # as with one worker: there is nobody to wait for
-            return 1
-        of_one = variance / steps_alone.spread(rule, window)
-        most = min(2 * window, self.most)
-        return max((h for h in range(2, most + 1) if of_one * steps_alone.spread(rule, h) <= self.apart), default=1)
+    def _next(self, parts: list[Part], noise: list[float], kept: float) -> list[int]:
+        """What each part may have."""
+        if not any(noise):  # as with one worker: there is nobody to wait for
+            return [1] * len(parts)
+        allowed = self.apart * sum(len(part.matrices) for part in parts)
+        return allotted(noise, [part.size for part in parts], _harm(parts[0].sgd, kept, self.most), allowed)
 
 
-def _window(replica: Replica, steps: int) -> dict[str, Tensor]:
-    kept = steps_alone.begin(replica) if steps > 1 else {}
-    return {_WINDOW: torch.tensor(steps), _LEFT: torch.tensor(steps), **kept}
+def _begun(num_parts: int) -> dict[str, Tensor]:
+    ones = torch.ones(num_parts, dtype=torch.int64)
+    unknown = torch.full((num_parts,), inf, dtype=torch.float64)
+    return {
+        _WINDOWS: ones,
+        _LEFT: ones,
+        _DONE: 0 * ones,
+        _NOISE: unknown,
+        _RATE: _number(0.0),
+        _WAITED: _number(0.0),
+    }
 
 
-def _average_models(replica: Replica, mix: Mix) -> float:
-    """The variance that they had."""
-    mean = mix.mean(replica.params)
-    variances = mix.mean(_squared(replica.params - mean, replica))
-    replica.params.copy_(mean)
-    return _relative(variances, _squared(mean, replica))
+def _average_gradients(due: list[Part], mix: Mix) -> None:
+    grads = [part.grads for part in due]
+    if due[0].sgd is None:
+        take_apart(mix.mean(together(grads)), grads)
+        return
+    apart = [steps_alone.change(part) for part in due]
+    take_apart(mix.mean(together(grads)), grads)
+    for part, change in zip(due, apart, strict=True):
+        change -= steps_alone.change(part)
+    _hear(due, apart, mix)
+
+
+def _average_models(due: list[Part], mix: Mix) -> None:
+    models = [part.params for part in due]
+    mean = mix.mean(together(models))
+    apart = together(models) - mean
+    take_apart(mean, models)
+    _hear(due, torch.split(apart, [part.size for part in due], -1), mix)
+
+
+def _hear(due: list[Part], apart: Sequence[Tensor], mix: Mix) -> None:
+    """What replicas have, less the mean over them, becomes a variance beside squared norms: one of a part."""
+    squares = [_squared(values, part.matrices) for part, values in zip(due, apart, strict=True)]
+    beside = [_squared(part.params, part.matrices) for part in due]
+    relative = _relative(mix.mean(torch.cat(squares, -1)), torch.cat(beside, -1))
+    for part, mine in zip(due, torch.split(relative, [len(part.matrices) for part in due]), strict=True):
+        part.state[_HEARD] = mine.sum()
+
+
+def _squared(values: Tensor, matrices: Sequence[slice]) -> Tensor:
+    """Squared norms of the matrices, `[..., M]`."""
+    pieces = (values.narrow(-1, span.start, span.stop - span.start) for span in matrices)
+    return torch.stack([vector_norm(piece, dim=-1) for piece in pieces], -1).square()
+
+
+def _relative(variances: Tensor, weights: Tensor) -> Tensor:
+    """`[M]`; infinite where it is no number. All replicas have the same, so that of the first held here will do."""
+    mine, beside = (values.view(-1, values.shape[-1])[0].double() for values in (variances, weights))
+    return torch.where(mine == 0, 0.0, mine / beside).nan_to_num(inf, posinf=inf).cpu()
+
+
+@lru_cache(maxsize=64)
+def _harm(rule: SGDRule | None, kept: float, most: int) -> list[float]:
+    """D(h) for h = 1, 2, …"""
+    return mean_before([kept * steps_alone.spread(rule, steps) for steps in range(most)])
 
 
 def _rate(replica: Replica) -> Tensor:
@@ -167,17 +248,3 @@ def _rate(replica: Replica) -> Tensor:
 
 def _number(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
-
-
-def _squared(values: Tensor, replica: Replica) -> Tensor:
-    """Squared norms of the matrices, `[..., M]`."""
-    pieces = (values.narrow(-1, span.start, span.stop - span.start) for span in replica.matrices)
-    return torch.stack([vector_norm(piece, dim=-1) for piece in pieces], -1).square()
-
-
-def _relative(variances: Tensor, weights: Tensor) -> float:
-    """Ξ from the variances of the matrices and their squared norms; infinite where it is no number. All replicas have
-    the same, so that of the first which is held here will do."""
-    mine, beside = (values.view(-1, values.shape[-1])[0].double() for values in (variances, weights))
-    apart = float(torch.where(mine == 0, 0.0, mine / beside).mean())
-    return apart if apart < inf else inf

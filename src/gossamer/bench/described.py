@@ -4,9 +4,12 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from gossamer.clock import Cluster, Rounds
-from gossamer.plan import AllReduce, Decentralized, Profile
-from gossamer.topologies import Schedule
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer.clock import Cluster, Rounds, Traffic
+from gossamer.plan import AllReduce, Decentralized, Gradients, Profile
+from gossamer.topologies import Mixing, Schedule
 
 
 def profile_text(path: str) -> str:
@@ -61,22 +64,15 @@ class PlannedRounds:
         assert not of_all
         self._recurrence.advance(self._times.of_all() / self._mean_s)
 
-    def advance_with_gradients(self) -> None:
-        self.advance()
-
 
 class RoundsBehindBackward(Rounds):
-    """Means over everybody, of models after the step, of gradients behind backward, and over a graph: for methods that
-    take all of these."""
+    """Gradients are exchanged behind backward, models after the step: for methods that exchange both, as they like."""
 
     def __init__(self, text: str, workers: int, seed: int, schedule: Schedule | None) -> None:
         profile, cluster = profile_for(text, workers), cluster_of(text, workers, seed)
         super().__init__(cluster, schedule, profile.work.model_bytes)
         self._mean_s = cluster.computation.mean_s
-        self._of_gradients = AllReduce(profile.work, cluster, slowed=profile.collective)
+        self._gradients = Gradients(profile.work, cluster, slowed=profile.collective)
 
-    def advance_with_gradients(self) -> None:
-        self._of_gradients.ready_s = self.ready_s
-        self._of_gradients.advance(self._times.of_all() / self._mean_s)
-        self.ready_s = self._of_gradients.ready_s
-        self.num_steps += 1
+    def _with_gradients(self, mixing: Mixing | None, traffic: Traffic) -> NDArray[np.float64]:
+        return self._gradients.done(self.ready_s, self._times.of_all() / self._mean_s, mixing, traffic)

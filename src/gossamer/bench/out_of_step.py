@@ -156,6 +156,10 @@ class Worker(OneReplica):
         return self.training.bytes_averaged
 
     @property
+    def bytes_before_steps(self) -> NDArray[np.float64]:
+        return self.training.bytes_before_steps
+
+    @property
     def bytes_of_gradients(self) -> NDArray[np.float64]:
         return self.training.bytes_of_gradients
 

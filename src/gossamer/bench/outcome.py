@@ -20,6 +20,8 @@ class Outcome:
     """What training has taken, without tests and checkpoints."""
     staleness: dict[int, int] = field(default_factory=dict)
     """How many gradients were so stale, where a method is asynchronous."""
+    sent: list[list[float]] = field(default_factory=list)
+    """What each step has sent, where a method decides that at every step: see `sent_by_step`."""
     epochs: list[Row] = field(default_factory=list)
     """A row for each epoch after which the models were tested: accuracy, loss, consensus, dispersion, bytes."""
     probes: list[Row] = field(default_factory=list)

@@ -125,7 +125,7 @@ def train(run: Run, engine: Engine, *, on_epoch: OnEpoch, folder: Path | None = 
         checkpoints.restore(outcome)
     if parts is not None:
         parts.discard_from(outcome.num_epochs * run.steps_per_epoch)
-    clock = engine if isinstance(engine, VirtualEngine) else make_clock(run, engine)
+    clock = engine if isinstance(engine, VirtualEngine) else make_clock(run, engine, outcome.sent)
     if not isinstance(clock, VirtualEngine) and outcome.num_epochs:  # it goes on from there
         clock.go_to(outcome.num_epochs)
     pace = Pace(run, engine.local.start) if isinstance(engine, SynchronousEngine) else None

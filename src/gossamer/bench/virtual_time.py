@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer import algorithms
-from gossamer.clock import Event, Rounds, asynchronous
+from gossamer.clock import Event, Rounds, Traffic, asynchronous
 from gossamer.engines import Engine, Ticket, VirtualEngine
 from gossamer.topologies import all_reduce_models
 
@@ -14,6 +14,7 @@ from .described import PlannedRounds, RoundsBehindBackward, profile_for
 from .feed import Feed
 from .one_run import CENTRALIZED, Run
 from .outcome import Row
+from .sent_by_step import Sent, SentByStep
 
 
 def model_bytes(model: nn.Module) -> int:
@@ -30,18 +31,18 @@ class RoundsOfRun:
     """The clock of a synchronous run, epoch by epoch, by what its method has really sent.
 
     A method that averages over all replicas now and then, and not by a fixed number of steps, pays for these as for an
-    all-reduce, of gradients or of whole models, at steps that are spread evenly over the epoch.
+    all-reduce of whole models, at steps that are spread evenly over the epoch.
     """
 
     def __init__(self, run: Run, rounds: Rounds | PlannedRounds, engine: Engine, *, size: float) -> None:
         """`size`: of the model that the clock exchanges, in bytes."""
         self._run, self._rounds, self._engine = run, rounds, engine
-        self._scale = size / sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
+        self._scale = _scale(engine, size)
         self._all_reduce_bytes = run.workers * all_reduce_models(run.workers) * size
         algorithm = algorithms.build(run.algorithm)
         self._ignores_graph = algorithm.ignores_graph
         self._averages_at_will = run.workers > 1 and algorithm.mixes_every == 1 and not algorithm.steps_together
-        self._seen = {"bytes_sent": 0.0, "bytes_averaged": 0.0, "bytes_of_gradients": 0.0}
+        self._seen = {"bytes_sent": 0.0, "bytes_averaged": 0.0}
 
     @property
     def now_s(self) -> float:
@@ -51,27 +52,26 @@ class RoundsOfRun:
         """To the end of so many epochs, which the engine has just reached."""
         first, steps = self._rounds.num_steps, epoch * self._run.steps_per_epoch - self._rounds.num_steps
         sent, averaged = self._since_last("bytes_sent"), self._since_last("bytes_averaged")
-        of_gradients = self._since_last("bytes_of_gradients")
         dense = min(round(averaged / self._all_reduce_bytes), steps) if self._averages_at_will else 0
-        with_gradients = min(round(of_gradients / self._all_reduce_bytes), dense) if self._averages_at_will else 0
         is_dense = _spread(dense, steps)
-        takes_gradients = iter(_spread(with_gradients, dense))
         plain = sum(self._rounds.bytes_of(first + step) for step in range(steps) if not is_dense[step])
         sparse = sent - (averaged if dense else 0.0)
         volume = round(sparse / plain, 6) if plain else 1.0  # sums are not exact, the clock is
         if self._averages_at_will and self._ignores_graph:
             volume = 0.0  # between averages nothing is sent
         for of_all in is_dense:
-            if of_all and next(takes_gradients):
-                self._rounds.advance_with_gradients()
-            else:
-                self._rounds.advance(1.0 if of_all else volume, of_all=of_all)
+            self._rounds.advance(1.0 if of_all else volume, of_all=of_all)
 
     def _since_last(self, name: str) -> float:
         """What all workers have sent since, as bytes of the clock's model."""
         now = self._engine.gather(torch.from_numpy(getattr(self._engine, name))).sum().item()
         before, self._seen[name] = self._seen[name], now
         return self._scale * (now - before)
+
+
+def _scale(engine: Engine, size: float) -> float:
+    """Bytes of the clock's model for each of the one that is trained."""
+    return size / sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
 
 
 def _spread(some: int, steps: int) -> list[bool]:
@@ -81,6 +81,31 @@ def _spread(some: int, steps: int) -> list[bool]:
     [False, False, True, False, True]
     """
     return [(step + 1) * some // steps > step * some // steps for step in range(steps)]
+
+
+class StepsOfRun:
+    """The clock of a synchronous run whose method decides at every step what to send: by what it has sent then."""
+
+    def __init__(self, run: Run, rounds: Rounds, engine: Engine, sent: list[Sent], *, size: float) -> None:
+        self._run, self._rounds, self._scale = run, rounds, _scale(engine, size)
+        self._all_reduce_bytes = run.workers * all_reduce_models(run.workers) * size
+        self._sent = SentByStep(engine, sent)
+
+    @property
+    def now_s(self) -> float:
+        return self._rounds.now_s
+
+    def go_to(self, epoch: int) -> None:
+        """To the end of so many epochs, which the engine has just reached."""
+        self._sent.read()
+        first, end = self._rounds.num_steps, epoch * self._run.steps_per_epoch
+        for step, sent in enumerate(self._sent.steps[first:end], first):
+            models = self._rounds.bytes_of(step), self._all_reduce_bytes
+            shares = [
+                round(self._scale * num_bytes / whole, 6) if whole else 0.0  # sums are not exact, the clock is
+                for num_bytes, whole in zip(sent, models * 2, strict=True)
+            ]
+            self._rounds.advance_by(Traffic(*shares[:2]), Traffic(*shares[2:]))
 
 
 class EventsOfRun:
@@ -99,8 +124,8 @@ class EventsOfRun:
             self.now_s = event.time_s
 
 
-def make_clock(run: Run, engine: Engine) -> RoundsOfRun | EventsOfRun:
-    """At the start of a run."""
+def make_clock(run: Run, engine: Engine, sent: list[Sent] | None = None) -> RoundsOfRun | StepsOfRun | EventsOfRun:
+    """At the start of a run, or where it goes on: `sent` is what its steps have sent so far, and grows."""
     algorithm = algorithms.build(run.algorithm)
     trained = sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
     size = exchanged_bytes(run, trained)
@@ -111,8 +136,13 @@ def make_clock(run: Run, engine: Engine) -> RoundsOfRun | EventsOfRun:
     if run.profile and (run.algorithm == CENTRALIZED or under_way):
         planned = PlannedRounds(run.profile, run.workers, run.seed, schedule, steps_under_way=under_way)
         return RoundsOfRun(run, planned, engine, size=size)
-    if run.profile and algorithm.takes_gradients and algorithm.averages_over_all:
-        return RoundsOfRun(run, RoundsBehindBackward(run.profile, run.workers, run.seed, schedule), engine, size=size)
+    if run.workers > 1 and algorithm.averages_over_all and not algorithm.ignores_graph:
+        at_will = (
+            RoundsBehindBackward(run.profile, run.workers, run.seed, schedule)
+            if run.profile
+            else Rounds(run.cluster(), schedule, size)
+        )
+        return StepsOfRun(run, at_will, engine, [] if sent is None else sent, size=size)
     rounds = Rounds(run.cluster(), schedule, size, every=every, steps_under_way=under_way)
     return RoundsOfRun(run, rounds, engine, size=size)
 

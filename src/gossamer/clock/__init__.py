@@ -17,7 +17,7 @@ from ._events import Event, Span
 from ._methods import AD_PSGD, ALL_REDUCE, ASYNCHRONOUS, METHODS, PARAMETER_SERVER, asynchronous, epoch_s
 from ._neighbourhood import last_of
 from ._parameter_server import parameter_server
-from ._rounds import Rounds
+from ._rounds import Rounds, Traffic
 from ._timeline import MOST_LANES, draw_timeline_svg, first_spans, timeline_end_s
 from ._wires import Wires
 
@@ -35,6 +35,7 @@ __all__ = [
     "Link",
     "Rounds",
     "Span",
+    "Traffic",
     "Wires",
     "ad_psgd",
     "asynchronous",

@@ -1,6 +1,7 @@
 """Synchronous methods in virtual time: everybody, or every neighbourhood, waits for its slowest."""
 
 from collections import deque
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,15 @@ from ._computation import Floats
 from ._events import Doing, OnSpan, Span, ignore
 from ._neighbourhood import LastOf, last_of
 from ._wires import Wires
+
+
+class Traffic(NamedTuple):
+    """What everybody sends at some moment of a step, as shares of what a whole model would take."""
+
+    mixed: float = 0.0
+    """With the neighbours of the graph."""
+    averaged: float = 0.0
+    """In averages over everybody."""
 
 
 class Rounds:
@@ -91,9 +101,26 @@ class Rounds:
             self._span("wait", computed, begun)
             self._span("exchange", begun, self.ready_s)
 
-    def advance_with_gradients(self) -> None:
-        """One step of everybody with the mean of all gradients; nothing hides behind backward here."""
-        self.advance(of_all=True)
+    def advance_by(self, before: Traffic, after: Traffic) -> None:
+        """One step of everybody, who exchange what they like before and after it: gradients, then models."""
+        mixing = None if self._schedule is None else self._schedule(self.num_steps)
+        self.num_steps += 1
+        self.ready_s = self._exchanged(self._with_gradients(mixing, before), mixing, after)
+
+    def _with_gradients(self, mixing: Mixing | None, traffic: Traffic) -> Floats:
+        """When everybody has its gradient, exchanged and all."""
+        computed = self.ready_s + self._times.of_all()
+        self._span("compute", self.ready_s, computed)
+        return self._exchanged(computed, mixing, traffic)
+
+    def _exchanged(self, moments: Floats, mixing: Mixing | None, traffic: Traffic) -> Floats:
+        for over, volume in ((mixing, traffic.mixed), (None, traffic.averaged)):
+            if volume:
+                begun = self._last_of_neighbours(over, moments)
+                self._span("wait", moments, begun)
+                moments = begun + self._cost(over, volume)
+                self._span("exchange", begun, moments)
+        return moments
 
     def _span(self, doing: Doing, start: Floats, end: Floats) -> None:
         if self._on_span is ignore:

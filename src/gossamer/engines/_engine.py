@@ -43,8 +43,13 @@ class Engine(Protocol):
         ...
 
     @property
+    def bytes_before_steps(self) -> NDArray[np.float64]:
+        """What of it all went before the optimizer's steps, where it can hide behind backward, `[L]`."""
+        ...
+
+    @property
     def bytes_of_gradients(self) -> NDArray[np.float64]:
-        """The part of that which went before the optimizer's step, where it can hide behind backward, `[L]`."""
+        """The part of that which went into means over all replicas, `[L]`."""
         ...
 
     tensor_names: tuple[str, ...]

@@ -98,6 +98,7 @@ class AroundStep:
         self.tensor_names = tuple(name for replica in replicas for name in replica.names)
         self.buffers = buffers
         self.mixer = mixer
+        self.bytes_before_steps = np.zeros_like(mixer.bytes_sent)
         self.bytes_of_gradients = np.zeros_like(mixer.bytes_averaged)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before),
@@ -140,9 +141,10 @@ class AroundStep:
         if len(self.replicas) > 1 and self.algorithm.steps_under_way and self._is_last_hook:
             self._step_one_by_one(mix)
             return
-        averaged = self.bytes_averaged.copy()
+        sent, averaged = self.bytes_sent.copy(), self.bytes_averaged.copy()
         for replica in self.replicas:
             self.algorithm.before_step(replica, mix)
+        self.bytes_before_steps += self.bytes_sent - sent
         self.bytes_of_gradients += self.bytes_averaged - averaged
 
     def _after(self, *_: Any) -> None:
@@ -233,6 +235,7 @@ class AroundStep:
             "num_steps": self.num_steps,
             "bytes_sent": self.bytes_sent.tolist(),
             "bytes_averaged": self.bytes_averaged.tolist(),
+            "bytes_before_steps": self.bytes_before_steps.tolist(),
             "bytes_of_gradients": self.bytes_of_gradients.tolist(),
             "replicas": [replica.state_dict() for replica in self.replicas],
             "buffers": dict(self.buffers()),
@@ -245,6 +248,7 @@ class AroundStep:
         self.num_steps = saved["num_steps"]
         self.mixer.bytes_sent = np.array(saved["bytes_sent"])
         self.mixer.bytes_averaged = np.array(saved["bytes_averaged"])
+        self.bytes_before_steps = np.array(saved["bytes_before_steps"])
         self.bytes_of_gradients = np.array(saved["bytes_of_gradients"])
         for replica, state in zip(self.replicas, saved["replicas"], strict=True):
             replica.load_state_dict(state)

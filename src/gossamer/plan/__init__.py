@@ -17,7 +17,7 @@ from ._figures import profile_of_figures
 from ._map_drawing import draw_map_svg, map_page
 from ._predict import Prediction, predict
 from ._profile import Pair, Profile
-from ._recurrences import AllReduce, Decentralized
+from ._recurrences import AllReduce, Decentralized, Gradients
 from ._regimes import Regimes, regimes
 from ._show import as_data, map_as_data, print_map, print_plan
 from ._work import Work
@@ -25,6 +25,7 @@ from ._work import Work
 __all__ = [
     "AllReduce",
     "Decentralized",
+    "Gradients",
     "Pair",
     "Plan",
     "Prediction",

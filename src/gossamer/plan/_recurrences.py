@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.clock import Cluster, Wires, last_of
+from gossamer.clock import Cluster, Traffic, Wires, last_of
 from gossamer.topologies import Mixing, Schedule
 
 from ._work import Work
@@ -142,3 +142,37 @@ class AllReduce:
         self.ready_s = np.broadcast_to(channel + sum(self._work.update_s), ready.shape)
         self.busy_s = self.busy_s + self._busy_s
         self.num_steps += 1
+
+
+class Gradients:
+    """Some of the gradients are averaged over everybody, some with neighbours, bucket by bucket behind backward.
+
+    As `AllReduce`, with a share of every bucket: what a method averages in turn is spread over the model. Both go over
+    one channel, those with neighbours first, and wait for these alone.
+    """
+
+    def __init__(self, work: Work, cluster: Cluster, *, slowed: float = 1.0) -> None:
+        self._work, self._wires, self._slowed = work, Wires(cluster), slowed
+        self._bytes = np.array(work.bucket_bytes)
+        self._costs: dict[tuple[Mixing | None, float], Floats] = {}
+
+    def done(self, start: Floats, factors: Floats, mixing: Mixing | None, traffic: Traffic) -> Floats:
+        """When everybody has taken the step that begins at `start`, `[N]`."""
+        ready: Floats = start + factors * self._work.forward_s
+        channel: Floats = np.full_like(ready, _NEVER)
+        for b, backward_s in enumerate(self._work.backward_s):
+            if b:
+                ready = ready + traffic.averaged * self._work.held_up_s_per_byte * self._work.bucket_bytes[b - 1]
+            ready = ready + factors * backward_s
+            for over, share in ((mixing, traffic.mixed), (None, traffic.averaged)):
+                if share:
+                    channel = last_of(over)(np.maximum(ready, channel)) + self._cost(over, share)[b]
+        return np.maximum(ready, channel) + sum(self._work.update_s)
+
+    def _cost(self, over: Mixing | None, share: float) -> Floats:
+        """Of each bucket, `[buckets, N]`."""
+        if (over, share) not in self._costs:
+            size = share * self._bytes
+            cost = self._wires.all_reduce_s(size)[:, None] if over is None else self._wires.exchange_s(over, size)
+            self._costs[over, share] = self._slowed * cost
+        return self._costs[over, share]
