@@ -122,10 +122,11 @@ def main() -> None:
     if given.line:
         train_line(GROUPS[given.groups[0]][given.line], given.data, given.out, given.device)
     else:
-        side_by_side(given)
+        sys.exit(side_by_side(given))
 
 
-def side_by_side(given: argparse.Namespace) -> None:
+def side_by_side(given: argparse.Namespace) -> int:
+    """How many lines have failed."""
     ends = time.monotonic() + 60 * given.minutes
     shared = ["--data", given.data, "--out", str(given.out), "--device", given.device]
     lines = {
@@ -133,14 +134,17 @@ def side_by_side(given: argparse.Namespace) -> None:
         for group in given.groups
         for line in GROUPS[group]
     }
+    failed = 0
     for name, process in lines.items():
         try:
             code = process.wait(max(ends - time.monotonic(), 0.1))
+            failed += bool(code)
             print(name, "is done" if not code else f"has failed: exit code {code}", flush=True)
         except subprocess.TimeoutExpired:
             process.terminate()
             process.wait()
             print(name, "was stopped: its time was up", flush=True)
+    return failed
 
 
 def train_line(experiments: list[dict[str, Any]], data: str, out: Path, device: str) -> None:

@@ -18,8 +18,8 @@ replicas differ by the last local step, so its gradients are taken elsewhere.)""
 STEPS_OF_ITS_OWN = ("qg-momentum", "adaptive", "slowmo", "diloco", "noloco")
 """Those that change what the optimizer does, even with one replica: what they do then is tested by itself."""
 MOVES_AS_THE_OPTIMIZER = [name for name in METHODS if name not in STEPS_OF_ITS_OWN]
-KEEPS_THE_MEAN = [name for name in MOVES_AS_THE_OPTIMIZER if name != "listening-ada"]
-"""Its replicas step alone, and the momentum that the mean is taken to have then is exact of single steps only."""
+KEEPS_THE_MEAN = [name + ":apart=1e-12" * (name == "listening-ada") for name in MOVES_AS_THE_OPTIMIZER]
+"""Where replicas of listening-ada step alone, the momentum that their mean is taken to have is not quite its own."""
 
 
 PLAIN = ("all-reduce", "d-psgd", "d-psgd-cta", "d-psgd-overlapped", "d-psgd-overlapped:behind=2", "local-sgd")

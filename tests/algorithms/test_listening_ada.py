@@ -6,6 +6,7 @@ from math import inf, nan
 
 import pytest
 import torch
+from scipy.linalg import hadamard
 from torch import Tensor, nn
 
 from gossamer.algorithms import DPSGD, Algorithm, AllReduce, ListeningAda
@@ -18,8 +19,8 @@ from trajectories import processes, schedule, stacked
 
 N, SIZE = 8, 256
 MODEL_BYTES = SIZE * 8
-NUMBER_BYTES = 8
-"""What is heard: an all-reduce of one number."""
+NUMBER_BYTES = 2 * 8
+"""What is heard: an all-reduce of two numbers for each matrix."""
 LARGE, SMALL = 0.3, 1e-4
 """Steps, beside weights of one: they leave a variance of 0.09 (1 - 1/N), and hardly any."""
 
@@ -65,7 +66,7 @@ def window(engine: StackedEngine) -> int:
     return only
 
 
-def test_where_steps_are_large_it_is_all_reduce_and_pays_for_one_number_more() -> None:
+def test_where_steps_are_large_it_is_all_reduce_and_pays_for_what_is_heard() -> None:
     settings = {"momentum": 0.9, "weight_decay": 1e-3}
     engine, reference = engine_of(ListeningAda(), **settings), engine_of(AllReduce(), **settings)
     steps = range(12)
@@ -103,15 +104,16 @@ def spreads(momentum: float, steps: int) -> list[float]:
 
 @pytest.mark.parametrize(("momentum", "graph"), [(0.0, "nodes"), (0.9, "nodes"), (0.9, "nodes:local_size=2")])
 def test_the_window_grows_as_far_as_the_variance_allows(momentum: float, graph: str) -> None:
-    """To about ξ where gradients are taken, on the average over the window; an average of two halves noise."""
+    """To about ξ where gradients are taken, on the average over the window. An average of two halves noise: of that of
+    eight about their mean it leaves three sevenths."""
     size, allowed = 0.03, 0.01
     engine = engine_of(ListeningAda(apart=allowed), graph, momentum=momentum)
     averages(engine, range(200), size)
-    noise = size**2 * (1 - 1 / N) * (0.5 if "2" in graph else 1.0)
+    noise = size**2 * (1 - 1 / N) * (3 / 7 if "2" in graph else 1.0)
     found = window(engine)
     variances = [noise * sum(spreads(momentum, steps)) / steps for steps in (found, found + 1)]
-    assert variances[0] < 1.3 * allowed
-    assert variances[1] > 0.7 * allowed
+    assert variances[0] < 1.15 * allowed
+    assert variances[1] > 0.85 * allowed
     assert found > 2
 
 
@@ -232,7 +234,7 @@ def test_a_variance_far_below_the_rounding_of_norms_is_heard() -> None:
     (part,) = parts_of(replica, 1)
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(N // 2).view(N, 1)
     replica.params.copy_(1.0 + 1e-10 * signs)
-    _average_models([part], engine.mixer.at(engine.schedule, 0))
+    _average_models([part], replica, engine.mixer.at(engine.schedule, 0))
     assert float(part.state["heard"]) == pytest.approx(1e-20, rel=1e-3)
 
 
@@ -301,14 +303,34 @@ def steps_of_rows(engine: StackedEngine, num: int, pull: Callable[[int], Tensor]
     return found
 
 
-def test_parts_are_averaged_in_turn() -> None:
-    """Four equal parts with windows of about three steps: a part or two at every step, not all at every third."""
-    size, noise = 0.03, 0.03**2 * (1 - 1 / N)
-    engine = engine_of_rows(*[64] * 4, apart=1.2 * noise)  # of steps alone 0, 1, 2, … are left: 1 in three
-    shares = steps_of_rows(engine, 60, lambda step: pulls(step, size))
-    assert {2, 3, 4} >= {*windows(engine)}
-    assert 3.0 < sum(shares[-12:]) < 5.0
-    assert max(shares[-12:]) < 0.6
+def noise_of(num: int, size: float) -> Callable[[int], Tensor]:
+    """Pulls on so many numbers: of a variance of size² at every step, which over up to seven steps just adds up."""
+    patterns = torch.from_numpy(hadamard(N)[1:]).double()
+
+    def pull(step: int) -> Tensor:
+        return size * patterns[step % (N - 1)].view(N, 1, 1).expand(N, 1, num)
+
+    return pull
+
+
+@pytest.mark.parametrize(("steps", "share"), [(2, 0.5), (3, 1.0)])
+def test_parts_are_averaged_in_turn(steps: int, share: float) -> None:
+    """Six equal parts: of windows of two steps half of the model each time, of three a third."""
+    engine = engine_of_rows(*[64] * 6, apart=1.01 * share * 0.03**2)
+    shares = steps_of_rows(engine, 40, noise_of(6 * 64, 0.03))
+    assert windows(engine) == [steps] * 6
+    left = engine.replicas[0].state["left"].tolist()
+    assert left[0] != left[1], "neighbours at different steps"
+    assert shares[-12:] == pytest.approx([1 / steps] * 12, rel=0.05)
+
+
+def test_windows_of_different_lengths_are_kept() -> None:
+    """Two and three steps: nobody is cut short again once it has its place."""
+    engine = engine_of_rows(64, 64, apart=0.51 * 0.03**2)
+    quiet = torch.cat([torch.full((64,), 1.0), torch.full((64,), 0.7)]).double()
+    shares = steps_of_rows(engine, 60, lambda step: quiet * noise_of(128, 0.03)(step))
+    assert windows(engine) == [2, 3]
+    assert sum(shares[-30:]) == pytest.approx(30 * (1 / 2 + 1 / 3) / 2, rel=0.05)
 
 
 def test_what_hardly_moves_is_averaged_seldom() -> None:
@@ -326,6 +348,29 @@ def test_what_hardly_moves_is_averaged_seldom() -> None:
     assert sum(shares[-8:]) == pytest.approx(0.9 + 8 * 0.1, rel=0.05)
     replicas = engine.flats()[0]
     assert (replicas[:, 900:] - replicas[:1, 900:]).abs().max() < 1e-12
+
+
+def test_with_other_optimizers_a_restless_part_tries_seldom_whatever_the_others_do() -> None:
+    """Only every eighth of its averages of gradients is followed by a window of two steps, which is too far apart."""
+    sizes = [64] * 4
+    engine = StackedEngine(
+        Rows(*sizes),
+        lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+        num_replicas=N,
+        algorithm=ListeningAda(apart=1e-3 * 0.01**2, most=8),
+        schedule=build("nodes", N),
+        loss=lambda moved, direction: (moved * direction[0]).sum(),
+    )
+    engine.flats()[0][:, 64:] = 1e6  # beside which steps are nothing
+    tries, before = 0, 1
+    for step in range(100):
+        steps_of_rows(engine, 1, lambda _, step=step: noise_of(256, 1.0)(step))
+        restless, *quiet = windows(engine)
+        tries += restless > before
+        before = restless
+    assert quiet == [8] * 3
+    assert restless <= 2
+    assert tries == pytest.approx(100 / 9, abs=2)
 
 
 def test_a_training_goes_on_where_it_was_left_in_the_middle_of_windows() -> None:

@@ -1,9 +1,9 @@
 """A replica in parts: they lie one after the other, and what is written to them is written to the replica."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from gossamer.algorithms._parts import parts_of, take_apart, together
+from gossamer.algorithms._parts import exchange, parts_of
 from gossamer.engines.flat import FlatReplica
 
 MOST = 16
@@ -57,11 +57,19 @@ def test_parts_are_views_of_the_replica() -> None:
     assert dict(replica.state) == {"1 kept": torch.tensor(1.0)}
 
 
-def test_what_was_sent_together_comes_apart_again() -> None:
-    values = torch.arange(12.0).view(2, 6)
-    pieces = [values[:, :2], values[:, 4:]]
-    sent = together(pieces)
-    assert sent.tolist() == [[0, 1, 4, 5], [6, 7, 10, 11]]
-    assert together(pieces[:1]).is_contiguous()
-    take_apart(sent + 100, pieces)
-    assert values.tolist() == [[100, 101, 2, 3, 104, 105], [106, 107, 8, 9, 110, 111]]
+def test_parts_are_sent_together_and_come_apart_again() -> None:
+    whole = torch.arange(12.0).view(2, 6)
+    sent: list[Tensor] = []
+
+    def add(values: Tensor) -> Tensor:
+        assert values.is_contiguous()
+        sent.append(values.clone())
+        return values + 100
+
+    exchange([whole[:, :2], whole[:, 4:]], whole, add)
+    assert sent.pop().tolist() == [[0, 1, 4, 5], [6, 7, 10, 11]]
+    assert whole.tolist() == [[100, 101, 2, 3, 104, 105], [106, 107, 8, 9, 110, 111]]
+    exchange([whole[:, 2:4]], whole, add)
+    assert whole[:, 2:4].tolist() == [[102, 103], [108, 109]]
+    exchange([whole[:, :3], whole[:, 3:]], whole, lambda values: values * (values.data_ptr() == whole.data_ptr()))
+    assert whole[0].tolist() == [100, 101, 102, 103, 104, 105], "without a copy"

@@ -72,6 +72,17 @@ def test_means_of_gradients_hide_behind_backward_and_those_of_models_do_not(path
     assert inside_s - alone_s == pytest.approx(steps * last_bucket_s, rel=1e-4), "nodes are fast: the last bucket shows"
 
 
+def test_what_is_exchanged_holds_up_the_backward_beside_it(path: str) -> None:
+    """By as much of it as is averaged: a tenth, nine of ten buckets of which have backward left after them."""
+    held = replace(PROFILE, work=replace(PROFILE.work, held_up_s_per_byte=1e-9))
+    held.save(Path(path))
+    (listening,) = experiment(path, algorithm="listening-ada", graphs=("nodes",), centralized=False).runs()
+    steps = listening.steps_per_epoch
+    tenth_s, alone_s = (seconds_of(listening, [[0.0, share, 0.0, 0.0]] * steps) for share in (0.175, 0.0))
+    last_bucket_s = 0.175 * 25.2e6 / 3.125e9
+    assert tenth_s - alone_s == pytest.approx(steps * (0.1 * 0.9 * 252e6 * 1e-9 + last_bucket_s), rel=1e-3)
+
+
 def test_a_half_at_every_step_takes_less_than_all_at_every_other(path: str) -> None:
     """More of it hides behind backward."""
     (listening,) = experiment(path, algorithm="listening-ada", graphs=("nodes",), centralized=False).runs()

@@ -95,7 +95,7 @@ def test_averages_at_will_are_paid_for_as_all_reduces() -> None:
     for row, share in ((dense, 1.0), (pausing, 0.5)):
         averages = steps * row["bytes_sent"] / all_reduce["bytes_sent"]
         assert averages == pytest.approx(share * steps, rel=0.1)
-        # bytes are also those of what is heard: three numbers, beside 1,946 parameters
+        # bytes are also those of what is heard: six numbers, beside 1,946 parameters
         assert row["virtual_s"] == pytest.approx(steps * 0.01 + averages * exchange_s, rel=3e-3)
 
 
@@ -120,6 +120,20 @@ def test_what_is_sent_is_known_step_by_step() -> None:
     assert 0 < shares[-10:].mean() < 0.7, "parts of it"
     assert (sent[shares > 0.99, 0] == 0).all(), "what everybody averages is not averaged in nodes before"
     assert (sent[shares < 0.99, 0] > 0).all()
+
+
+def test_models_that_are_sent_after_a_step_belong_to_it() -> None:
+    """SlowMo: a model to each neighbour after most steps, and after every third an all-reduce."""
+    (only,) = Experiment(
+        algorithm="slowmo:every=3", graphs=("ring",), workers=4, centralized=False, seeds=1, epochs=2
+    ).runs()
+    engine = make_engine(only)
+    sent = torch.tensor(train(only, engine, on_epoch=lambda run, row: None).sent)
+    model = engine.flats()[0].nbytes
+    is_third = [(step + 1) % 3 == 0 for step in range(only.num_steps)]
+    assert sent[:, :2].eq(0).all()
+    assert sent[:, 2].tolist() == pytest.approx([2 * model * (not third) for third in is_third])
+    assert sent[:, 3].tolist() == pytest.approx([1.5 * model * third for third in is_third])
 
 
 def test_measuring_more_often_changes_nothing() -> None:

@@ -46,7 +46,7 @@ class Mix(Protocol):
 
     @property
     def noise_kept(self) -> float:
-        """The share of their variance that a mixing leaves to numbers that have nothing to do with each other."""
+        """The share of their variance about the mean that a mixing leaves to numbers that are unrelated."""
         ...
 
     @property

@@ -1,6 +1,6 @@
 """A model in parts that a method treats one by one, each as if it were a replica of its own."""
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property
 
 import torch
@@ -65,14 +65,15 @@ def parts_of(replica: Replica, most: int) -> list[Part]:
     return found
 
 
-def together(values: Sequence[Tensor]) -> Tensor:
-    """Of several parts, as one tensor to send."""
-    return values[0].contiguous() if len(values) == 1 else torch.cat(list(values), -1)
-
-
-def take_apart(sent: Tensor, parts: Sequence[Tensor]) -> None:
-    """What came back of that, to where it came from."""
-    for part, values in zip(parts, torch.split(sent, [part.shape[-1] for part in parts], -1), strict=True):
+def exchange(parts: Sequence[Tensor], whole: Tensor, send: Callable[[Tensor], Tensor]) -> None:
+    """Replace what some parts hold by what comes back for it, sent as one tensor; without a copy where it is all of
+    `whole`."""
+    sizes = [part.shape[-1] for part in parts]
+    if sum(sizes) == whole.shape[-1]:
+        whole.copy_(send(whole))
+        return
+    sent = send(parts[0].contiguous() if len(parts) == 1 else torch.cat(list(parts), -1))
+    for part, values in zip(parts, torch.split(sent, sizes, -1), strict=True):
         part.copy_(values)
 
 

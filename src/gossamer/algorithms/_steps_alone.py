@@ -128,16 +128,17 @@ def spread(rule: SGDRule | None, num_steps: int) -> float:
     Where the momentum is followed only what is fresh parts them: noise of the last step counts once, of the one before
     (1 + μ) times, and so on. Any other optimizer's memory goes on as it was, and adds up steps of one direction.
 
-    >>> spread(SGDRule(0.5, 1.0, False, 0.0), 2), spread(None, 2)
-    (3.25, 4.0)
+    >>> spread(SGDRule(0.5, 1.0, False, 0.0), 2), spread(SGDRule(0.5, 1.0, True, 0.0), 2), spread(None, 2)
+    (3.25, 2.361..., 4.0)
     """
     if rule is None:
         return float(num_steps**2)
-    total = share = 0.0
+    share = float(rule.nesterov)  # which goes a step ahead with what is fresh, too
+    total, first = 0.0, rule.memory * share + 1
     for _ in range(num_steps):
         share = rule.memory * share + 1
         total += share**2
-    return total
+    return total / first**2
 
 
 def _shares(rule: SGDRule) -> tuple[float, float]:

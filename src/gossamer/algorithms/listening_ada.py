@@ -11,7 +11,7 @@ from torch.linalg import vector_norm
 
 from . import _steps_alone as steps_alone
 from ._contract import Algorithm, Mix, Replica, SGDRule
-from ._parts import Part, parts_of, take_apart, together
+from ._parts import Part, exchange, parts_of
 from ._windows import allotted, in_turn, mean_before
 
 _WINDOWS, _LEFT = "windows", "left"
@@ -21,11 +21,11 @@ _DONE = "done"
 _NOISE = "noise"
 """The variance that a step left in each part when last heard, added up over its matrices; infinite before that."""
 _RATE = "rate"
-"""The learning rate of the last step: while it rises, a training has not settled, however little its steps do."""
+"""The learning rate when each part was last averaged: while it rises, a training has not settled."""
 _HEARD = "heard"
 """Of a part whose gradients were averaged before the step: the variance of all that it has done since the last time."""
 _WAITED = "waited"
-"""Averages of gradients since models were tried, where gradients do not tell how far steps will part replicas."""
+"""Averages of gradients since models were tried, of each part, where gradients do not tell how far steps part it."""
 _HARDLY = 1e-30
 """A variance that is small, but not none."""
 
@@ -62,7 +62,7 @@ class ListeningAda(Algorithm):
     so many as a window may have steps it tries h = 2, and if that is too far apart it averages the moments and goes
     back.
 
-    All replicas hear the same, and for nearly nothing: a number a matrix more in an all-reduce that is due anyway.
+    All replicas hear the same, and for nearly nothing: two numbers a matrix in an all-reduce of their own.
 
     Reference: ours. Averages by need go back to Kamp et al., "Efficient decentralized deep learning by dynamic model
     averaging", ECML PKDD 2018, arXiv 1807.03210 (a bound on the distance itself, watched at every step); pauses that
@@ -73,10 +73,10 @@ class ListeningAda(Algorithm):
     for scalable federated learning", AAAI 2023, arXiv 2110.10302.
 
     >>> ListeningAda(most=16)
-    ListeningAda(apart=0.002, most=16, parts=16)
+    ListeningAda(apart=0.0003, most=16, parts=16)
     """
 
-    apart: float = 0.002
+    apart: float = 0.0003
     """ξ, how far apart replicas may be where they take their gradients: of each matrix the mean squared distance over
     the mean's squared norm, on the average over steps and matrices."""
     most: int = 32
@@ -112,66 +112,68 @@ class ListeningAda(Algorithm):
         state, parts = replica.state, parts_of(replica, self.parts)
         if not state:
             state |= _begun(len(parts))
-        windows = state[_WINDOWS].tolist()
-        is_due = [left == 1 for left in state[_LEFT].tolist()]
-        if waiting := [part.grads for part in parts if not is_due[part.number]]:
-            take_apart(mix(together(waiting)), waiting)
-        due = [
-            p for p in parts if is_due[p.number] and (windows[p.number] == 1 or steps_alone.can_become_a_gradient(p))
-        ]
-        for part in due:
-            if windows[part.number] > 1:
+        windows, left = state[_WINDOWS].tolist(), state[_LEFT].tolist()
+        if waiting := [part.grads for part in parts if left[part.number] > 1]:
+            exchange(waiting, replica.grads, mix)
+        ready = []
+        for part in parts:
+            if left[part.number] == 1 and windows[part.number] == 1:
+                ready.append(part)
+            elif left[part.number] == 1 and steps_alone.can_become_a_gradient(part):
                 steps_alone.become_a_gradient(part)
-        if due:
-            _average_gradients(due, mix)
+                ready.append(part)
+        if ready:
+            _average_gradients(ready, replica, mix)
 
     def after_step(self, replica: Replica, mix: Mix) -> None:
-        state, parts, rate = replica.state, parts_of(replica, self.parts), _rate(replica)
-        is_rising, state[_RATE] = bool(rate > state[_RATE]), rate
+        state, parts = replica.state, parts_of(replica, self.parts)
         state[_LEFT], state[_DONE] = state[_LEFT] - 1, state[_DONE] + 1
         for part in parts:
             steps_alone.count(part)
         due = [part for part, left in zip(parts, state[_LEFT].tolist(), strict=True) if not left]
         if due:
-            self._listen(due, state, mix)
-            self._wait(due, parts, state, mix, is_rising=is_rising)
+            self._listen(due, replica, mix)
+            self._wait(due, parts, replica, mix)
 
-    def _listen(self, due: list[Part], state: dict[str, Tensor], mix: Mix) -> None:
+    def _listen(self, due: list[Part], replica: Replica, mix: Mix) -> None:
         """How much noise a step leaves in the parts that have come together, now or before the step."""
-        windows, noise = state[_WINDOWS].tolist(), state[_NOISE].tolist()
-        unheard = [part for part in due if _HEARD not in part.state]
-        if models := [part for part in unheard if windows[part.number] > 1]:
-            _average_models(models, mix)
-        elif unheard:  # nobody knows how far apart a step would have left them: little, now and then, so that they try
-            state[_WAITED] = (state[_WAITED] + 1) % self.most
-        guess = inf if state[_WAITED] else _HARDLY
+        state = replica.state
+        windows, done, noise, waited = (state[name].tolist() for name in (_WINDOWS, _DONE, _NOISE, _WAITED))
+        if models := [part for part in due if windows[part.number] > 1 and _HEARD not in part.state]:
+            _average_models(models, replica, mix)
         for part in due:
-            steps = int(state[_DONE][part.number])
-            growth = 1 + mix.noise_kept * (steps_alone.spread(part.sgd, steps) - 1)
-            noise[part.number] = float(part.state.pop(_HEARD, _number(guess))) / growth
+            number, heard = part.number, part.state.pop(_HEARD, None)
+            if heard is None:  # nobody knows how far apart a step would have left it: little, now and then
+                waited[number] = (waited[number] + 1) % self.most
+                heard = _number(inf if waited[number] else _HARDLY)
+            growth = 1 + mix.noise_kept * (steps_alone.spread(part.sgd, done[number]) - 1)
+            noise[number] = float(heard) / growth
             steps_alone.follow(part)
-        state[_NOISE] = torch.tensor(noise, dtype=torch.float64)
+        state[_NOISE], state[_WAITED] = torch.tensor(noise, dtype=torch.float64), torch.tensor(waited)
 
-    def _wait(self, due: list[Part], parts: list[Part], state: dict[str, Tensor], mix: Mix, *, is_rising: bool) -> None:
-        """The windows that begin now."""
-        windows, left = state[_WINDOWS].tolist(), state[_LEFT].tolist()
+    def _wait(self, due: list[Part], parts: list[Part], replica: Replica, mix: Mix) -> None:
+        """The windows that begin now, and where the first of them end."""
+        state, rate = replica.state, _rate(replica)
+        windows, left, rates, done = (state[name].tolist() for name in (_WINDOWS, _LEFT, _RATE, _DONE))
         following = self._next(parts, state[_NOISE].tolist(), mix.noise_kept)
-        before = [windows[part.number] for part in due]
-        for part, window in zip(due, before, strict=True):
-            windows[part.number] = 1 if is_rising else min(following[part.number], 2 * window, self.most)
-            left[part.number] = windows[part.number]
-        sizes = [part.size for part in parts]
-        for part, window in zip(due, before, strict=True):
-            number = part.number
+        others = [(left[p.number], windows[p.number], p.size) for p in parts if left[p.number]]
+        to_gradients: list[Part] = []
+        for part in due:
+            number, before = part.number, windows[part.number]
+            window = 1 if rate > rates[number] else min(following[number], 2 * before)
+            windows[number], rates[number], done[number] = window, rate, 0
+            left[number] = in_turn(window, part.size, others)
+            others.append((left[number], window, part.size))
             part.state.clear()
-            if windows[number] > 1:
-                left[number] = in_turn(windows, left, sizes, number)
+            if window > 1:
                 part.state.update(steps_alone.begin(part))
-            elif window > 1 and part.sgd is None:
-                for moment in part.moments.values():
-                    moment.copy_(mix.mean(moment))
-            state[_DONE][number] = 0
-        state[_WINDOWS], state[_LEFT] = torch.tensor(windows), torch.tensor(left)
+            elif before > 1 and part.sgd is None:
+                to_gradients.append(part)
+        if to_gradients:
+            for name, moments in replica.moments.items():
+                exchange([part.moments[name] for part in to_gradients], moments, mix.mean)
+        state |= {_WINDOWS: torch.tensor(windows), _LEFT: torch.tensor(left), _DONE: torch.tensor(done)}
+        state[_RATE] = torch.tensor(rates, dtype=torch.float64)
 
     def _next(self, parts: list[Part], noise: list[float], kept: float) -> list[int]:
         """What each part may have."""
@@ -183,42 +185,29 @@ class ListeningAda(Algorithm):
 
 def _begun(num_parts: int) -> dict[str, Tensor]:
     ones = torch.ones(num_parts, dtype=torch.int64)
-    unknown = torch.full((num_parts,), inf, dtype=torch.float64)
-    return {
-        _WINDOWS: ones,
-        _LEFT: ones,
-        _DONE: 0 * ones,
-        _NOISE: unknown,
-        _RATE: _number(0.0),
-        _WAITED: _number(0.0),
-    }
+    rates = torch.zeros(num_parts, dtype=torch.float64)
+    return {_WINDOWS: ones, _LEFT: ones, _DONE: 0 * ones, _NOISE: rates + inf, _RATE: rates, _WAITED: 0 * ones}
 
 
-def _average_gradients(due: list[Part], mix: Mix) -> None:
-    grads = [part.grads for part in due]
-    if due[0].sgd is None:
-        take_apart(mix.mean(together(grads)), grads)
-        return
-    apart = [steps_alone.change(part) for part in due]
-    take_apart(mix.mean(together(grads)), grads)
-    for part, change in zip(due, apart, strict=True):
-        change -= steps_alone.change(part)
-    _hear(due, apart, mix)
+def _average_gradients(due: list[Part], replica: Replica, mix: Mix) -> None:
+    listens = due[0].sgd is not None
+    apart = [steps_alone.change(part) for part in due] if listens else []
+    exchange([part.grads for part in due], replica.grads, mix.mean)
+    if listens:
+        _hear(due, [own - steps_alone.change(part) for part, own in zip(due, apart, strict=True)], mix)
 
 
-def _average_models(due: list[Part], mix: Mix) -> None:
-    models = [part.params for part in due]
-    mean = mix.mean(together(models))
-    apart = together(models) - mean
-    take_apart(mean, models)
-    _hear(due, torch.split(apart, [part.size for part in due], -1), mix)
+def _average_models(due: list[Part], replica: Replica, mix: Mix) -> None:
+    own = [part.params.clone() for part in due]
+    exchange([part.params for part in due], replica.params, mix.mean)
+    _hear(due, [values - part.params for part, values in zip(due, own, strict=True)], mix)
 
 
 def _hear(due: list[Part], apart: Sequence[Tensor], mix: Mix) -> None:
     """What replicas have, less the mean over them, becomes a variance beside squared norms: one of a part."""
     squares = [_squared(values, part.matrices) for part, values in zip(due, apart, strict=True)]
     beside = [_squared(part.params, part.matrices) for part in due]
-    relative = _relative(mix.mean(torch.cat(squares, -1)), torch.cat(beside, -1))
+    relative = _relative(*mix.mean(torch.cat([*squares, *beside], -1)).chunk(2, -1))
     for part, mine in zip(due, torch.split(relative, [len(part.matrices) for part in due]), strict=True):
         part.state[_HEARD] = mine.sum()
 
@@ -241,9 +230,9 @@ def _harm(rule: SGDRule | None, kept: float, most: int) -> list[float]:
     return mean_before([kept * steps_alone.spread(rule, steps) for steps in range(most)])
 
 
-def _rate(replica: Replica) -> Tensor:
+def _rate(replica: Replica) -> float:
     lr = replica.lr
-    return lr.max().double().cpu() if isinstance(lr, Tensor) else _number(lr)
+    return float(lr.max()) if isinstance(lr, Tensor) else lr
 
 
 def _number(value: float) -> Tensor:

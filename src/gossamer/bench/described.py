@@ -59,9 +59,8 @@ class PlannedRounds:
         """Nothing to compare with: the methods that it is for send just what the recurrences have."""
         return 0.0
 
-    def advance(self, volume: float = 1.0, *, of_all: bool = False) -> None:
+    def advance(self, volume: float = 1.0) -> None:
         assert volume == 1.0
-        assert not of_all
         self._recurrence.advance(self._times.of_all() / self._mean_s)
 
 

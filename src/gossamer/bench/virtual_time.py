@@ -28,21 +28,13 @@ def exchanged_bytes(run: Run, trained: float) -> float:
 
 
 class RoundsOfRun:
-    """The clock of a synchronous run, epoch by epoch, by what its method has really sent.
-
-    A method that averages over all replicas now and then, and not by a fixed number of steps, pays for these as for an
-    all-reduce of whole models, at steps that are spread evenly over the epoch.
-    """
+    """The clock of a synchronous run, epoch by epoch, by what its method has really sent."""
 
     def __init__(self, run: Run, rounds: Rounds | PlannedRounds, engine: Engine, *, size: float) -> None:
         """`size`: of the model that the clock exchanges, in bytes."""
         self._run, self._rounds, self._engine = run, rounds, engine
         self._scale = _scale(engine, size)
-        self._all_reduce_bytes = run.workers * all_reduce_models(run.workers) * size
-        algorithm = algorithms.build(run.algorithm)
-        self._ignores_graph = algorithm.ignores_graph
-        self._averages_at_will = run.workers > 1 and algorithm.mixes_every == 1 and not algorithm.steps_together
-        self._seen = {"bytes_sent": 0.0, "bytes_averaged": 0.0}
+        self._sent = 0.0
 
     @property
     def now_s(self) -> float:
@@ -50,37 +42,19 @@ class RoundsOfRun:
 
     def go_to(self, epoch: int) -> None:
         """To the end of so many epochs, which the engine has just reached."""
-        first, steps = self._rounds.num_steps, epoch * self._run.steps_per_epoch - self._rounds.num_steps
-        sent, averaged = self._since_last("bytes_sent"), self._since_last("bytes_averaged")
-        dense = min(round(averaged / self._all_reduce_bytes), steps) if self._averages_at_will else 0
-        is_dense = _spread(dense, steps)
-        plain = sum(self._rounds.bytes_of(first + step) for step in range(steps) if not is_dense[step])
-        sparse = sent - (averaged if dense else 0.0)
-        volume = round(sparse / plain, 6) if plain else 1.0  # sums are not exact, the clock is
-        if self._averages_at_will and self._ignores_graph:
-            volume = 0.0  # between averages nothing is sent
-        for of_all in is_dense:
-            self._rounds.advance(1.0 if of_all else volume, of_all=of_all)
-
-    def _since_last(self, name: str) -> float:
-        """What all workers have sent since, as bytes of the clock's model."""
-        now = self._engine.gather(torch.from_numpy(getattr(self._engine, name))).sum().item()
-        before, self._seen[name] = self._seen[name], now
-        return self._scale * (now - before)
+        first, end = self._rounds.num_steps, epoch * self._run.steps_per_epoch
+        sent, self._sent = self._sent, self._engine.gather(torch.from_numpy(self._engine.bytes_sent)).sum().item()
+        plain = sum(map(self._rounds.bytes_of, range(first, end)))
+        volume = (
+            round(self._scale * (self._sent - sent) / plain, 6) if plain else 1.0
+        )  # sums are not exact, the clock is
+        for _ in range(first, end):
+            self._rounds.advance(volume)
 
 
 def _scale(engine: Engine, size: float) -> float:
     """Bytes of the clock's model for each of the one that is trained."""
     return size / sum(flat[0].numel() * flat.element_size() for flat in engine.flats())
-
-
-def _spread(some: int, steps: int) -> list[bool]:
-    """As many as `some` of the steps, as evenly as can be.
-
-    >>> _spread(2, 5)
-    [False, False, True, False, True]
-    """
-    return [(step + 1) * some // steps > step * some // steps for step in range(steps)]
 
 
 class StepsOfRun:

@@ -76,14 +76,13 @@ class Rounds:
         n = self._cluster.workers
         return self._bytes * (n * all_reduce_models(n) if mixing is None else float(mixing.models_sent.sum()))
 
-    def advance(self, volume: float = 1.0, *, of_all: bool = False) -> None:
+    def advance(self, volume: float = 1.0) -> None:
         """One step of everybody; `volume` is what the method sends for each model that plain averaging would send.
 
-        Less takes fewer bytes, and as many messages; more takes as many rounds; where nothing is sent nobody waits. A
-        step may end with an average `of_all` instead of one over the schedule's graph.
+        Less takes fewer bytes, and as many messages; more takes as many rounds; where nothing is sent nobody waits.
         """
         start, computed = self.ready_s, self.ready_s + self._times.of_all()
-        mixing = None if self._schedule is None or of_all else self._schedule(self.num_steps)
+        mixing = None if self._schedule is None else self._schedule(self.num_steps)
         self.num_steps += 1
         self._span("compute", start, computed)
         if self.num_steps % self._every or not volume:

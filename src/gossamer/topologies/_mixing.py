@@ -143,13 +143,18 @@ class Mixing:
 
     @cached_property
     def noise_kept(self) -> float:
-        """Σ_ij W_ij² / N: the share of their variance that numbers keep which have nothing to do with each other.
+        """The share of their variance about their mean that numbers keep which have nothing to do with each other.
 
-        >>> from gossamer.topologies import ring
-        >>> round(ring(5).noise_kept, 3)
-        0.333
+        With Σ_ij W_ij² / N = κ it is (κ − 1/N) / (1 − 1/N), where all are listened to alike.
+
+        >>> from gossamer.topologies import complete, ring
+        >>> round(ring(5).noise_kept, 3), round(complete(5).noise_kept, 3)
+        (0.167, 0.0)
         """
-        return float(self.weights.data @ self.weights.data) / self.n
+        if self.n == 1:
+            return 0.0
+        kept = float(self.weights.data @ self.weights.data) / self.n
+        return max(kept - 1 / self.n, 0.0) / (1 - 1 / self.n)
 
     @cached_property
     def push(self) -> Mixing:
