@@ -6,7 +6,7 @@ from math import inf, nan
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.algorithms._windows import allotted, in_turn, mean_before
+from gossamer.algorithms._part_windows import allotted, in_turn, mean_before
 
 HARM = mean_before([0.0, 1.0, 4.6, 12.0])
 numbers = st.floats(0.01, 10.0)
