@@ -11,8 +11,8 @@ from torch.linalg import vector_norm
 
 from . import _steps_alone as steps_alone
 from ._contract import Algorithm, Mix, Replica, SGDRule
-from ._parts import Part, exchange, parts_of
 from ._part_windows import allotted, in_turn, mean_before
+from ._parts import Part, exchange, parts_of
 
 _WINDOWS, _LEFT = "windows", "left"
 """Of each part: steps from one average over all to the next, and those still to come, `[parts]`."""
