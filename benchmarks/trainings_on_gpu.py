@@ -74,14 +74,14 @@ def sixteen(
 PAIRS = "bipartite-exponential"
 GROUPS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "listening": {
-        "96": [listening("resnet20-96", apart) for apart in (3e-4, 1e-3, 1e-4, 3e-3)],
-        "1008": [listening("resnet20-1008", apart) for apart in (1e-3, 3e-3)],
-        "lstm": [listening("lstm-96", apart) for apart in (1e-3, 1e-4)] + [centralized("lstm-96", 1)],
+        "96": [listening("resnet20-96", apart) for apart in (1e-4, 3e-4, 3e-5, 1e-3)],
+        "1008": [listening("resnet20-1008", apart) for apart in (3e-4, 1e-3)],
+        "lstm": [listening("lstm-96", apart) for apart in (3e-4, 3e-5)] + [centralized("lstm-96", 1)],
     },
     "listening-seeds": {
-        "96": [centralized("resnet20-96", 3), listening("resnet20-96", 3e-4, 3, first=1)],
-        "1008": [centralized("resnet20-1008", 3), listening("resnet20-1008", 1e-3, 3, first=1)],
-        "lstm": [listening("lstm-96", 1e-3, 3, first=1), centralized("lstm-96", 3, first=1)],
+        "96": [centralized("resnet20-96", 3), listening("resnet20-96", 1e-4, 3, first=1)],
+        "1008": [centralized("resnet20-1008", 3), listening("resnet20-1008", 3e-4, 3, first=1)],
+        "lstm": [listening("lstm-96", 3e-4, 3, first=1), centralized("lstm-96", 3, first=1)],
     },
     "adpsgd": {
         "slow": [sixteen("resnet20", "ad-psgd", PAIRS, 3, first=1, slow=SLOW)],

@@ -73,10 +73,10 @@ class ListeningAda(Algorithm):
     for scalable federated learning", AAAI 2023, arXiv 2110.10302.
 
     >>> ListeningAda(most=16)
-    ListeningAda(apart=0.0003, most=16, parts=16)
+    ListeningAda(apart=3e-05, most=16, parts=16)
     """
 
-    apart: float = 0.0003
+    apart: float = 3e-5
     """ξ, how far apart replicas may be where they take their gradients: of each matrix the mean squared distance over
     the mean's squared norm, on the average over steps and matrices."""
     most: int = 32
