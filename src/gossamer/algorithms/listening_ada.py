@@ -53,9 +53,8 @@ class ListeningAda(Algorithm):
     With SGD an average over all is one of gradients, whatever h: with the last of h steps a replica gives the gradient
     that would have taken it there in one (`_steps_alone.py`). The momentum of the mean is read off how far it has
     moved. So replicas begin every window alike in all that they step by, and noise parts them only as
-    :math:`q_h = \sum_{k \le h} (1 + \mu + \dots + \mu^{k-1})^2`, of which averages with neighbours leave the share
-    :math:`\kappa = \tfrac1n \sum_{ij} W_{ij}^2`; :math:`D(h) = \tfrac{\kappa}{h} \sum_{k < h} q_k`. Where all h = 1 it
-    is an all-reduce.
+    :math:`q_h = \sum_{k \le h} (1 + \mu + \dots + \mu^{k-1})^2`, of which averages with neighbours leave a share κ
+    (`Mix.noise_kept`): :math:`D(h) = \tfrac{\kappa}{h} \sum_{k < h} q_k`. Where all h = 1 it is an all-reduce.
 
     With another optimizer it averages gradients where :math:`h = 1`, models after the h-th step elsewhere, and takes
     :math:`q_h = h^2`, since moments stay apart. Gradients then do not tell how far their steps part replicas: after

@@ -45,9 +45,8 @@ class RoundsOfRun:
         first, end = self._rounds.num_steps, epoch * self._run.steps_per_epoch
         sent, self._sent = self._sent, self._engine.gather(torch.from_numpy(self._engine.bytes_sent)).sum().item()
         plain = sum(map(self._rounds.bytes_of, range(first, end)))
-        volume = (
-            round(self._scale * (self._sent - sent) / plain, 6) if plain else 1.0
-        )  # sums are not exact, the clock is
+        share = self._scale * (self._sent - sent) / plain if plain else 1.0
+        volume = round(share, 6)  # sums are not exact, the clock is
         for _ in range(first, end):
             self._rounds.advance(volume)
 
